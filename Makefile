@@ -22,6 +22,8 @@ export CARGO_FLAGS
 
 # On in carrack; its tests are another package's.
 RELEASE := --workspace --release --features carrack-transport/fabric $(CARGO_FLAGS)
+# The program alone, without the testbed's file systems. CI builds all for its tests, and nothing twice.
+PROGRAM := $(if $(CI),$(RELEASE),--package carrack --release --features carrack-transport/fabric $(CARGO_FLAGS))
 # A crate outside of the workspace; bench/micro/run and bench/limits build it in the same place.
 MICRO   := --manifest-path bench/micro/Cargo.toml --target-dir $(or $(CARGO_TARGET_DIR),target/micro) $(CARGO_FLAGS)
 
@@ -36,7 +38,7 @@ MACHINE_TESTS = $(CARGO) test --package carrack-machine --lib --release $(CARGO_
     sed -n 's/.*"executable":"\([^"]*\)".*/\1/p'
 
 .DEFAULT_GOAL := build
-.PHONY: help build test environments guest-test lint format check-scripts fuzz-smoke demo bench bench-micro limits numa-count install uninstall clean \
+.PHONY: help build build-testbed test environments guest-test lint format check-scripts fuzz-smoke demo bench bench-micro limits numa-count install uninstall clean \
     release deb deb-test tarball tarball-test cross-check sbom reproducible book
 
 help: ## List the targets
@@ -45,13 +47,17 @@ help: ## List the targets
 
 build: ## Build target/release/carrack
 	@scripts/setup build
+	$(CARGO) build $(PROGRAM)
+
+build-testbed: ## Build the program with the testbed's file systems
+	@scripts/setup build
 	$(CARGO) build $(RELEASE)
 
 test: ## Run all tests
 	@scripts/setup build test
 	$(CARGO) test $(RELEASE) $(TESTS)
 
-environments: build ## Copy in every environment that can be made here (root); ENVIRONMENTS='--all --page' for all of them and docs/environments.md
+environments: build-testbed ## Copy in every environment that can be made here (root); ENVIRONMENTS='--all --page' for all of them and docs/environments.md
 	@scripts/setup environments
 	testbed/environments --carrack $(TARGET_DIR)/release/carrack $(ENVIRONMENTS)
 
@@ -64,7 +70,7 @@ guest-test: build ## Test NUMA placement and RMA over software RoCE in an emulat
 lint: check-scripts ## Formatting, clippy, documentation, licences, scripts
 	@scripts/setup build lint
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy $(RELEASE) --features carrack/rivals --all-targets -- -D warnings
+	$(CARGO) clippy $(RELEASE) --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc $(RELEASE) --no-deps
 	$(CARGO) fmt --manifest-path bench/micro/Cargo.toml --check
 	$(CARGO) clippy $(MICRO) --all-targets -- -D warnings
@@ -74,9 +80,10 @@ format: ## Format all Rust code
 	$(CARGO) fmt --all
 	$(CARGO) fmt --manifest-path bench/micro/Cargo.toml
 
-check-scripts: ## Check the shell and Python scripts
+check-scripts: ## Check the shell and Python scripts, and that ARCHITECTURE.md names what is there
 	@scripts/setup lint
 	@scripts/check-scripts
+	@scripts/check-names
 
 fuzz-smoke: ## Fuzz every decoder for some seconds
 	@scripts/fuzz-smoke

@@ -38,11 +38,16 @@ class Api(http.client.HTTPConnection):
         self.sock.connect(self.path)
 
     def ask(self, method, path, body=None):
-        """The answer's JSON."""
+        """The answer's JSON. A question is asked again where NATS, on a machine whose cores are all busy, does not answer in time."""
         content = None if body is None else json.dumps(body)
-        self.request(method, path, content, {"Content-Type": "application/json"})
-        answer = self.getresponse()
-        text = answer.read()
+        given_up_s = time.monotonic() + PATIENCE_S
+        while True:
+            self.request(method, path, content, {"Content-Type": "application/json"})
+            answer = self.getresponse()
+            text = answer.read()
+            if method != "GET" or answer.status != 503 or time.monotonic() > given_up_s:
+                break
+            time.sleep(0.5)
         if not 200 <= answer.status < 300:
             raise RuntimeError(f"{method} {path}: {answer.status} {text[:300]}")
         return json.loads(text)

@@ -21,7 +21,7 @@ VERSION_COMMANDS = {
 
 
 # What a measurement itself writes into the work tree.
-WRITTEN_FILES = ("RESULTS.md", "results.json", "CONGESTION.md", "congestion.json", "FAULTS.md", "FLEET.md", "fleet.json", "SPINDLE.md", "SHARING.md", "sharing.json", "SPILL.md", "TUNER.md", "tuner.json")
+WRITTEN_FILES = ("RESULTS.md", "results.json", "COMBINATIONS.md", "CONGESTION.md", "congestion.json", "FAULTS.md", "FLEET.md", "fleet.json", "SPINDLE.md", "SHARING.md", "sharing.json", "SPILL.md", "TUNER.md", "tuner.json")
 
 
 def first_line(command):

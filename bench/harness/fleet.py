@@ -109,11 +109,16 @@ def link_bytes(text, names):
     return {name: (int(counts[name][0]), int(counts[name][8])) for name in names if name in counts}
 
 
+def address(name):
+    """Of a host."""
+    return f"10.77.{SITES.index(name[:-1]) + 1}.{name[-1]}"
+
+
 class Fleet:
     """A server, a manager, and the movers, while it is up."""
 
     def __init__(self, plan, carrack, nats, directory):
-        self.plan, self._carrack, self._nats = plan, str(carrack), nats
+        self.plan, self.carrack, self._nats = plan, str(carrack), nats
         self.directory = directory
         self._processes = {}
         self.names = [f"{site}{n}" for n in range(1, len(plan.rates_mbit) + 1) for site in SITES]
@@ -131,12 +136,28 @@ class Fleet:
             stack.callback(lambda: subprocess.run(["rm", "-rf", str(store)], check=True))
             self._start("nats", [self._nats, "-c", str(config)], "Server is ready")
             watch = stack.enter_context(Watch(SERVER, 4222, watching))
-            self._start("manager", [self._carrack, "manager", "--nats", URL], " copies")
+            self._start("manager", [self.carrack, "manager", "--nats", URL], " copies")
             for name in self.names:
                 self._start_mover(name)
             for name in self.names:
                 self._await(name, "at ")
             yield watch
+
+    @contextmanager
+    def hosts_up(self):
+        """Only the hosts and their links, for the time of a `with`."""
+        (self.directory / "fleet").mkdir(parents=True, exist_ok=True)
+        try:
+            for name in self.names:
+                self._start_host(name, ["sleep", "infinity"])
+            yield
+        finally:
+            self._end()
+
+    def inside(self, name):
+        """What a command begins with that runs on a host."""
+        namespaces = f"/proc/{self._processes[name].pid}/ns"
+        return ["nsenter", f"--net={namespaces}/net", f"--uts={namespaces}/uts"]
 
     def places(self, kind, count):
         """(source, destination) of so many transfers."""
@@ -162,10 +183,12 @@ class Fleet:
             time.sleep(0.05)
 
     def _start_mover(self, name):
-        site, number = name[:-1], int(name[-1])
-        address = f"10.77.{SITES.index(site) + 1}.{number}"
-        words = [self._carrack, "mover", "--nats", URL, "--site", site, "--path", str(self.directory / site)]
-        words += ["--listen", f"{address}:0", "--pairs", str(self.plan.pairs), "--protection", self.plan.protection]
+        site = name[:-1]
+        words = [self.carrack, "mover", "--nats", URL, "--site", site, "--path", str(self.directory / site)]
+        words += ["--listen", f"{address(name)}:0", "--pairs", str(self.plan.pairs), "--protection", self.plan.protection]
+        self._start_host(name, words)
+
+    def _start_host(self, name, words):
         # It waits for its link.
         script = 'hostname "$0"; read -r _; exec "$@"'
         command = ["unshare", "--net", "--uts", "sh", "-c", script, name, *words]
@@ -173,10 +196,10 @@ class Fleet:
         process = self._processes[name]
         while os.readlink(f"/proc/{process.pid}/ns/net") == os.readlink("/proc/self/ns/net"):
             time.sleep(0.01)
-        rate_mbit = self.plan.rates_mbit[number - 1]
+        rate_mbit = self.plan.rates_mbit[int(name[-1]) - 1]
         ip([f"link add {name} mtu {MTU} type veth peer name eth0 mtu {MTU} netns {process.pid}",
             f"link set {name} master br0 up"])
-        ip(["link set lo up", "link set eth0 up", f"addr add {address}/16 dev eth0"], process.pid)
+        ip(["link set lo up", "link set eth0 up", f"addr add {address(name)}/16 dev eth0"], process.pid)
         shape(name, rate_mbit)
         shape("eth0", rate_mbit, process.pid)
         process.stdin.write(b"\n")
@@ -194,7 +217,7 @@ class Fleet:
 
     def submit(self, places, more):
         """Submits all at once: [(process, ...)]."""
-        words = [self._carrack, "submit", "--nats", URL, "--protection", self.plan.protection, *self.plan.options, *more]
+        words = [self.carrack, "submit", "--nats", URL, "--protection", self.plan.protection, *self.plan.options, *more]
         started = [
             subprocess.Popen([*words, f"{SITES[0]}:{source}", f"{SITES[1]}:{sink}"], stdout=subprocess.PIPE,
                              text=True, preexec_fn=_end_with_parent)
@@ -228,35 +251,49 @@ def make_data(directory, count, total_bytes):
 
 def measure(fleet, way, places, more, with_contents, timeout_s, keep=None):
     """One run of a fleet of its own, all transfers at once. `keep` gets what was said on NATS."""
-    source, sink = Path(places[0][0]).parent, fleet.directory / SITES[1]
-    subprocess.run(["rm", "-rf", str(sink)], check=True)
-    sink.mkdir()
-    run = Run(way)
-    wanted = verify.list_tree(source)
-    run.bytes = wanted.total_bytes
+    run, wanted = prepare(fleet, way, places)
     with fleet.up(keep) as watch:
         time.sleep(3)  # the manager has heard of all movers
-        samples = [(time.time(), _links(fleet))]
-        busy_s, began_s = machine.busy_s(), time.monotonic()
+        samples = [sample(fleet)]
         ids = fleet.submit(places, more)
-        while not all(watch.is_over(transfer) for transfer in ids):
-            time.sleep(SAMPLE_S)
-            samples.append((time.time(), _links(fleet)))
-            if fleet.ended():
-                run.problems.append(f"ended: {', '.join(fleet.ended())}")
-            if time.monotonic() - began_s > timeout_s:
-                run.problems.append(f"not over after {timeout_s:.0f} s")
-            if run.problems:
-                return run
-        run.busy_cores = (machine.busy_s() - busy_s) / (time.monotonic() - began_s)
+        follow(fleet, run, samples, lambda: all(watch.is_over(transfer) for transfer in ids), timeout_s)
+        if run.problems:
+            return run
         records = [watch.records[transfer] for transfer in ids]
         judge(run, fleet.plan, records, samples, watch)
+    run.problems += wrong(fleet, places, wanted, with_contents and not run.problems)
+    return run
+
+
+def prepare(fleet, way, places):
+    """An empty destination; the run that begins, and what is to be there at its end."""
+    sink = fleet.directory / SITES[1]
+    subprocess.run(["rm", "-rf", str(sink)], check=True)
+    sink.mkdir()
+    wanted = verify.list_tree(Path(places[0][0]).parent)
+    return Run(way, bytes=wanted.total_bytes), wanted
+
+
+def follow(fleet, run, samples, is_over, timeout_s):
+    """Takes samples of the links until `is_over()`; the run gets what went wrong meanwhile."""
+    busy_s, began_s = machine.busy_s(), time.monotonic()
+    while not run.problems and not is_over():
+        time.sleep(SAMPLE_S)
+        samples.append(sample(fleet))
+        if fleet.ended():
+            run.problems.append(f"ended: {', '.join(fleet.ended())}")
+        if time.monotonic() - began_s > timeout_s:
+            run.problems.append(f"not over after {timeout_s:.0f} s")
+    run.busy_cores = (machine.busy_s() - busy_s) / (time.monotonic() - began_s)
+
+
+def wrong(fleet, places, wanted, with_contents):
+    """What of the destination is not as it is to be."""
+    source, sink = Path(places[0][0]).parent, fleet.directory / SITES[1]
     found = verify.list_tree(sink)
     found.files.pop(SITE_MARK, None)
-    run.problems += verify.compare_sizes(wanted, found)
-    if with_contents and not run.problems:
-        run.problems += differing(source, sink, wanted.files)
-    return run
+    problems = verify.compare_sizes(wanted, found)
+    return problems or (differing(source, sink, wanted.files) if with_contents else [])
 
 
 def differing(source, sink, paths):
@@ -265,8 +302,9 @@ def differing(source, sink, paths):
     return [f"contents differ: {path}" for path, command in pairs if subprocess.run(command).returncode]
 
 
-def _links(fleet):
-    return link_bytes(Path("/proc/net/dev").read_text(), fleet.names)
+def sample(fleet):
+    """What the links have carried: (time, bytes by name)."""
+    return time.time(), link_bytes(Path("/proc/net/dev").read_text(), fleet.names)
 
 
 def judge(run, plan, records, samples, watch):
@@ -275,26 +313,32 @@ def judge(run, plan, records, samples, watch):
         f"transfer {record['id']} is {record['state']}: {record.get('reason', '')}"
         for record in records if record["state"] != "done" or record["tally"]["entries_failed"]
     ]
-    began_ms = min(record["submitted_ms"] for record in records)
-    run.wall_s = (max(record["ended_ms"] for record in records) - began_ms) / 1e3
-    run.ratio = run.bytes / run.wall_s / plan.bytes_per_s
+    began_ms, ended_ms = (choose(record[key] for record in records) for choose, key in ((min, "submitted_ms"), (max, "ended_ms")))
+    judge_links(run, plan, samples, began_ms / 1e3, ended_ms / 1e3)
     run.chunks = sum(record["tally"]["chunks_done"] for record in records)
     run.moved_twice = sum(record["tally"]["bytes_moved"] - record["tally"]["bytes_done"] for record in records)
+    run.pairs = watch.pair_counts()
+    for name, mover in run.movers.items():
+        mover["chunks"] = sum(1 for done in watch.done if watch.hosts.get(done["by"]) == name)
+
+
+def judge_links(run, plan, samples, began_s, ended_s):
+    """The figures that links' counters tell."""
+    run.wall_s = ended_s - began_s
+    run.ratio = run.bytes / run.wall_s / plan.bytes_per_s
     for number, rate_mbit in enumerate(plan.rates_mbit, 1):
         name = f"{SITES[0]}{number}"
-        curve = [(at - began_ms / 1e3, links[name][0]) for at, links in samples]
+        curve = [(at - began_s, links[name][0]) for at, links in samples]
         sent = curve[-1][1] - curve[0][1]
         run.movers[name] = {
             "rate_mbit": rate_mbit,
             "link_bytes": sent,
             "link_use": sent / (rate_mbit * 1e6 / 8 * run.wall_s),
             "last_work_s": last_work_s(curve, rate_mbit * 1e6 / 8),
-            "chunks": sum(1 for done in watch.done if watch.hosts.get(done["by"]) == name),
         }
     ends = [mover["last_work_s"] for mover in run.movers.values()]
     run.tail_s = max(ends) - min(ends)
     run.close_s = run.wall_s - max(ends)
-    run.pairs = watch.pair_counts()
 
 
 def last_work_s(curve, bytes_per_s):

@@ -20,7 +20,10 @@ sum of the links of one site's movers; the time is from the first submission to 
 the pairing and the close. Of a link's rate {goodput:.1%} can be data: headers take the rest of frames of {mtu} bytes. The
 tail is from the moment at which the first source mover's link was idle for good to that of the last one's, the close
 from there to the end (to half a second). A way with a size has it as `carrack submit --chunk-size`. Static striping has
-a pair for each mover of a site, and less data (`--static-share`), as its rate does not depend on that.
+a pair for each host of a site, and less data (`--static-share`), as its rate does not depend on that. It is made without a
+fleet: of each file each pair has an equal part, which a `carrack cp --offset --length` of its own moves between the pair's
+hosts, four at once (`--pairs`); its chunks are these parts. Sections of 2026-11-22 have it as the option of `carrack submit`
+that there was at their commits: chunks of each transfer dealt to as many pairs beforehand.
 """
 
 

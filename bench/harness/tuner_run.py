@@ -24,6 +24,8 @@ class Watched:
     decisions: list = field(default_factory=list)
     ended_s: float = None
     error: str = ""
+    # Its last word of a spill directory.
+    spill: str = ""
 
     def rate(self, begin_s, end_s):
         """Per second between two times; of a transfer that ended before, until then."""
@@ -44,13 +46,10 @@ class Watched:
 class Transfer:
     """A transfer, while it runs."""
 
-    def __init__(self, command, counted, state_dir, rival=None):
+    def __init__(self, command, counted, state_dir):
         self.watched = Watched()
         self._counted = counted
         environment = {**os.environ, "XDG_STATE_HOME": str(state_dir)}
-        environment.pop("CARRACK_RIVAL", None)
-        if rival:
-            environment["CARRACK_RIVAL"] = rival
         self._process = subprocess.Popen(
             [str(word) for word in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
         )
@@ -65,11 +64,17 @@ class Transfer:
                 self.watched.progress.append((event["seconds"], event[self._counted]))
             elif event["event"] == "decision":
                 self.watched.decisions.append((event["seconds"], event["text"].removeprefix("tuner: ")))
+            elif "spill in " in event.get("text", ""):
+                self.watched.spill = event["text"]
             elif event["event"] == "summary":
                 self.watched.ended_s = event.get("seconds")
 
     def _hear_errors(self):
-        self.watched.error = self._process.stderr.read()[-2000:]
+        said = self._process.stderr.read()
+        self.watched.error = said[-2000:]
+        for line in said.splitlines():
+            if "spill in " in line:
+                self.watched.spill = line
 
     def runs(self):
         """Whether it has not ended."""
@@ -88,10 +93,10 @@ class Transfer:
             thread.join()
 
 
-def command(carrack, condition, target, fixed=None):
-    """`carrack cp` under a condition, with its own choice or with (threads, streams) that stay."""
-    words = [*condition.prefix, carrack, "cp", "-r", "-v", "--json", "--no-journal", "--sharing", "off", "--ssh", condition.shell]
-    words += ["--remote-carrack", carrack, *condition.options]
+def command(carrack, condition, target, fixed=None, more=()):
+    """`carrack cp` under a condition, with its own choice or with (threads, streams) that stay, and `more` options."""
+    words = [*condition.prefix, carrack, "cp", "-r", "-v", "--json", "--no-journal", "--ssh", condition.shell]
+    words += ["--remote-carrack", carrack, *condition.options, *(more or ("--sharing", "off"))]
     if fixed:
         threads, streams = fixed
         words += ["--tune", "off", "--io-threads", threads, "--streams", streams]
@@ -102,22 +107,21 @@ def command(carrack, condition, target, fixed=None):
 
 
 @contextmanager
-def running(carrack, condition, target, fixed=None, rival=None):
-    """A transfer for the time of a `with`; yields the `Transfer`. Its history is its own: it begins from the default. `rival` names the
-    rule that turns its knobs instead of the tuner, in a `carrack` that has it."""
+def running(carrack, condition, target, fixed=None, more=()):
+    """A transfer for the time of a `with`; yields the `Transfer`. Its history is its own: it begins from the default."""
     target.mkdir()
     state_dir = target.with_name(f"{target.name}-state")
     state_dir.mkdir()
-    transfer = Transfer(command(carrack, condition, target, fixed), condition.counted, state_dir, rival)
+    transfer = Transfer(command(carrack, condition, target, fixed, more), condition.counted, state_dir)
     try:
         yield transfer
     finally:
         transfer.end()
 
 
-def watch(carrack, condition, target, span_s, fixed=None, events=(), rival=None):
+def watch(carrack, condition, target, span_s, fixed=None, events=(), more=()):
     """Runs one for `span_s` seconds after its first progress; `events` are (second, what is done then)."""
-    with condition.fresh(target) as place, running(carrack, condition, place, fixed, rival) as transfer:
+    with condition.fresh(target) as place, running(carrack, condition, place, fixed, more) as transfer:
         begun_s = time.monotonic()
         todo = list(events)
         while transfer.runs() and time.monotonic() - begun_s < span_s:

@@ -7,7 +7,7 @@ import types
 import unittest
 from pathlib import Path
 
-from harness import fleet, fleet_report, fleet_watch
+from harness import fixed_shares, fleet, fleet_report, fleet_watch
 
 from .test_harness import ROOT, load_script
 
@@ -29,7 +29,7 @@ class Options(unittest.TestCase):
     def test_sizes_and_ways(self):
         self.assertEqual([COMMAND.size("4GiB"), COMMAND.size("0.5MiB")], [4 << 30, 1 << 19])
         self.assertEqual(COMMAND.ways("on-demand:8MiB,static"), ["on-demand:8MiB", "static"])
-        for bad in ("on demand", "static:8", "fast"):
+        for bad in ("on demand", "on-demand:8", "static:8MiB", "fast"):
             with self.assertRaises(argparse.ArgumentTypeError):
                 COMMAND.ways(bad)
 
@@ -40,9 +40,12 @@ class Options(unittest.TestCase):
                 COMMAND.numbers(bad)
 
     def test_each_way_has_its_options(self):
-        self.assertEqual(COMMAND.more_options(PLAN, "on-demand"), [])
-        self.assertEqual(COMMAND.more_options(PLAN, "on-demand:8MiB"), ["--chunk-size", "8MiB"])
-        self.assertEqual(COMMAND.more_options(PLAN, "static"), ["--static-striping", "--pairs", "4"])
+        self.assertEqual(COMMAND.more_options("on-demand"), [])
+        self.assertEqual(COMMAND.more_options("on-demand:8MiB"), ["--chunk-size", "8MiB"])
+
+    def test_fixed_shares_are_equal_and_tile_the_file(self):
+        self.assertEqual(fixed_shares.parts(10, 4), [(0, 2), (2, 3), (5, 2), (7, 3)])
+        self.assertEqual(fixed_shares.parts(8 << 20, 2), [(0, 4 << 20), (4 << 20, 4 << 20)])
 
     def test_the_bytes_keep_all_links_busy_for_the_time(self):
         args = types.SimpleNamespace(total=None, seconds=60, static_share=0.25)

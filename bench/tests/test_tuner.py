@@ -44,13 +44,11 @@ class ReportTest(unittest.TestCase):
         told = {"date": "now", "commit": "abc", "machine": "this"}
         found = {"name": "slow disks", "grid": {"what": "disks", "fixed": fixed, "tuned": tuned}, "told": told}
         found["shares"] = [{"over": "cubic", "transfers": 2, "fixed": fixed, "rates": [60e6, 40e6], "decisions": []} for fixed in (None, [2, 8])]
-        found["rivals"] = [{"rule": rule, "first": 50e6, "rest": rest} for rule, rest in ((None, 95e6), ("one-more", 70e6), ("rise-and-level", 88e6))]
         with TemporaryDirectory() as directory:
             tuner_report.write(Path(directory), "disks", found)
             page = (Path(directory) / tuner_report.REPORT_NAME).read_text()
             self.assertEqual(tuner_report.known(Path(directory)), {"disks": found})
         self.assertIn("| slow disks | 4 × 1 | 100 | 80 % | 97 % | 3; 1 |", page)
-        self.assertIn("| slow disks | 50 %, 95 % | 50 %, 70 % | 50 %, 88 % |", page)
         self.assertIn("| slow disks | cubic | 2 | tuned | 60.0, 40.0 | 20 % |", page)
         self.assertIn("| slow disks | cubic | 2 | 8 streams each, fixed | 60.0, 40.0 | 20 % |", page)
 

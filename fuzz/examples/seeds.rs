@@ -13,12 +13,12 @@ use carrack_fuzz::far_end::Ground;
 use carrack_fuzz::layouts::{LovWriter, gpfs_answer};
 use carrack_fuzz::site::Site;
 use carrack_journal::{FileDigest, subtrees};
+use carrack_layout::formats::{GpfsBlocks, LovComponent, LovFile, LovStripes};
 use carrack_model::{Checksum, FileId, Metadata, ObjectId, RelPath, Timestamp, TransferSpec};
-use carrack_storage::layout::formats::{GpfsBlocks, LovComponent, LovFile, LovStripes};
 use carrack_trust::{ClientIdentity, ClientTrust, Grant, Scope, TokenSigner, client_config};
 use carrack_wire::auth::{ListenerNonce, Response, SessionKey, StreamPlace};
 use carrack_wire::message::*;
-use carrack_wire::{FrameHeader, FrameKind, Preamble, TableWriter};
+use carrack_wire::{FrameHeader, FrameKind, Preamble, TableWriter, to_json};
 
 fn main() {
     write("frame_header", "control", &[&[20], &FrameHeader::control(9).encode()]);
@@ -400,48 +400,17 @@ fn messages() -> Vec<(&'static str, Control)> {
         third_party: false,
         software: "0.1.0".into(),
         session_key: vec![7; 32],
-        spec: Some(Spec::from(&TransferSpec { recursive: true, ..TransferSpec::default() })),
+        spec: to_json(&TransferSpec { recursive: true, ..TransferSpec::default() }),
         destination: Some(b"/data".to_vec()),
         sources: vec![b"a".to_vec(), b"b/".to_vec()],
         sink: Some(sink_state()),
         listening: Some(listening()),
-        settings: Some(Settings {
-            pool_bytes: 1 << 28,
-            io_threads: 4,
-            port_first: 50_000,
-            port_last: 50_010,
-            source_io: 2,
-            sink_io: 3,
-            policy: 2,
-            window_ms: 1_000,
-            threshold_ms: 50,
-            skips: 3,
-            rate: 1 << 30,
-            target_rate: 1 << 20,
-            in_flight_max: 4,
-            target_sets: vec![b"/mnt/a".to_vec()],
-            recall: true,
-            lanes: 2,
-            placement: 4,
-            zone: 3,
-            stall_ms: 5_000,
-            durability: 1,
-            no_journal: false,
-            journal_dir: b"/journals".to_vec(),
-            readback: true,
-            group_bytes: 1 << 20,
-            group_ms: 100,
-            selection: Some(Selection {
-                patterns: vec!["*.o".into(), "!/keep.o".into()],
-                size_max: Some(1 << 20),
-                newer_s: Some(-1),
-                is_listed: true,
-                names: vec![b"a/b".to_vec()],
-                follows_links: true,
-                ..Selection::default()
-            }),
-            ..Settings::default()
-        }),
+        settings: r#"{"pool_bytes":268435456,"io_threads":4,"ports":{"start":50000,"end":50010},"source_io":"Direct",
+            "scheduling":{"policy":{"Threshold":{"window":{"secs":1,"nanos":0},"threshold":{"secs":0,"nanos":50000000},"skips":3}},
+            "rate":1,"target_rate":2,"in_flight_max":4},"target_sets":["/mnt/a",[255]],"journal":{"directory":"/journals"},
+            "selection":{"patterns":["*.o","!/keep.o"],"size_min":0,"size_max":1048576,"newer":null,"one_file_system":false,
+            "links":"Followed","names":["a/b"]}}"#
+            .into(),
         lanes: Some(Lanes { wanted: 2, most: 8 }),
         transfer: Some(TransferRef {
             id: vec![7; 16],
@@ -512,7 +481,16 @@ fn messages() -> Vec<(&'static str, Control)> {
         ("file_done", Control::FileDone(file)),
         ("file_failed", Control::FileFailed(file)),
         ("failure", Control::Failure(Failure { path: b"a/b".to_vec(), kind: 5, detail: "full".into() })),
-        ("notice", Control::Notice(Notice { kind: 2, text: "a socket".into(), path: b"s".to_vec(), count: 1, ..Notice::default() })),
+        (
+            "notice",
+            Control::Notice(Notice {
+                kind: 2,
+                text: "a socket".into(),
+                path: b"s".to_vec(),
+                count: 1,
+                ..Notice::default()
+            }),
+        ),
         ("counters", Control::Counters(counters())),
         ("digest", Control::Digest(Digest { path: b"f".to_vec(), size: 3, blake3: vec![9; 32] })),
         ("verify", Control::Verify(verify)),

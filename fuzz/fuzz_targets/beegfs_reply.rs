@@ -1,7 +1,7 @@
 //! What BeeGFS answers. Input: the three answers one after the other; what is missing is zeros.
 #![no_main]
 
-use carrack_storage::layout::formats::{
+use carrack_layout::formats::{
     STRIPE_INFO_BYTES, STRIPE_TARGET_BYTES, STRIPE_TARGET_V2_BYTES, parse_stripe_info, parse_stripe_target,
     parse_stripe_target_v2,
 };

@@ -2,7 +2,7 @@
 #![no_main]
 
 use carrack_fuzz::Input;
-use carrack_storage::layout::formats::parse_ceph_layout;
+use carrack_layout::formats::parse_ceph_layout;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

@@ -1,10 +1,9 @@
 //! Control messages. Input: the body of a control frame.
 #![no_main]
 
-use carrack_model::TransferSpec;
 use carrack_model::limits::STREAMS_MAX;
-use carrack_wire::decode_section;
-use carrack_wire::message::{Control, Spec};
+use carrack_wire::message::Control;
+use carrack_wire::{decode_section, spec_from_json, to_json};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -13,10 +12,9 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(Control::from_body(&body), Ok(message.clone()));
     match message {
         Control::Hello(hello) => {
-            let Some(message) = hello.spec else { return };
-            let Ok(spec) = TransferSpec::try_from(&message) else { return };
+            let Ok(spec) = spec_from_json(&hello.spec) else { return };
             assert!(spec.slot_bytes.is_power_of_two() && usize::from(spec.streams) <= STREAMS_MAX);
-            assert_eq!(Spec::from(&spec), message);
+            assert_eq!(spec_from_json(&to_json(&spec)), Ok(spec));
         }
         Control::OpenFile(open) => {
             let _ = decode_section(&open.table);

@@ -1,7 +1,7 @@
 //! The place of a GlusterFS file. Input: a value of `glusterfs.pathinfo`.
 #![no_main]
 
-use carrack_storage::layout::formats::parse_pathinfo;
+use carrack_layout::formats::parse_pathinfo;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

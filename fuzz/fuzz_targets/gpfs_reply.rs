@@ -2,7 +2,7 @@
 #![no_main]
 
 use carrack_fuzz::layouts::gpfs_answer;
-use carrack_storage::layout::formats::parse_blocks;
+use carrack_layout::formats::parse_blocks;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

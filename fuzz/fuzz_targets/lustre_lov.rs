@@ -2,7 +2,7 @@
 #![no_main]
 
 use carrack_fuzz::layouts::LovWriter;
-use carrack_storage::layout::formats::{LovFile, LovStripes, parse_lov};
+use carrack_layout::formats::{LovFile, LovStripes, parse_lov};
 use libfuzzer_sys::fuzz_target;
 
 /// `LOV_MAX_STRIPE_COUNT`.

@@ -1,6 +1,6 @@
 //! Layouts as the file systems would write them, for the targets that read a layout and compare, and for the seeds.
 
-use carrack_storage::layout::formats::{GpfsBlocks, LovComponent, LovFile, LovStripes, block_request};
+use carrack_layout::formats::{GpfsBlocks, LovComponent, LovFile, LovStripes, block_request};
 
 const MAGIC_V1: u32 = 0x0BD1_0BD0;
 const MAGIC_V3: u32 = 0x0BD3_0BD0;

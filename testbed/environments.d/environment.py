@@ -25,6 +25,7 @@ class Environment:
     operations: tuple = ()  # all, where none is named
     # By operation (or * for all): why it can't be right there, or is not yet. Such a cell counts neither as right nor as wrong.
     known: dict = field(default_factory=dict)
+    known_complaints: str = ""  # with it, a cell is known only if each of its complaints has a match for this regular expression
 
 
 def environment(name, title, group, **others):

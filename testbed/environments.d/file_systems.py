@@ -285,6 +285,14 @@ def sshfs_uncached(fixture):
     sftp(fixture, "dir_cache=no", "direct_io", "disable_hardlink")
 
 
+# rclone 1.60 uploads a file after its close, beside the rename that follows: a name of invalid UTF-8 is then there twice, half of the time.
+# With a later upload (--vfs-write-back) files change their times and sizes while they are read again.
+RENAMES_WHILE_UPLOADING = {
+    "known": {"*": "a file is uploaded beside its renaming, and its temporary name appears again if it is not UTF-8"},
+    "known_complaints": r"\.carrack-[0-9a-f]{8} is there, and not at the source",
+}
+
+
 def rclone(fixture, *options):
     """rclone of a directory."""
     fixture.variables["XDG_CACHE_HOME"] = str(fixture.base / "cache")
@@ -292,13 +300,13 @@ def rclone(fixture, *options):
                   fixture.backing(), fixture.place)
 
 
-@environment("rclone-cached", "rclone mount, a full cache", SERVED)
+@environment("rclone-cached", "rclone mount, a full cache", SERVED, **RENAMES_WHILE_UPLOADING)
 def rclone_cached(fixture):
     """Object storage as a file system."""
     rclone(fixture, "--vfs-cache-mode", "full")
 
 
-@environment("rclone-writes", "rclone mount, a cache for writes", SERVED)
+@environment("rclone-writes", "rclone mount, a cache for writes", SERVED, **RENAMES_WHILE_UPLOADING)
 def rclone_writes(fixture):
     """What most people have."""
     rclone(fixture, "--vfs-cache-mode", "writes")

@@ -20,7 +20,7 @@ use carrack_cluster::bus::{Bus, BusOptions};
 use carrack_cluster::error::BusError;
 use carrack_cluster::log::{ChunkDone, Log, LogEntry};
 use carrack_cluster::manager::{self, ManagerOptions};
-use carrack_cluster::queue::{ACK_WAIT, COMMON, ChunkHead, ChunkKind, Delivery, Queue};
+use carrack_cluster::queue::{ACK_WAIT, ChunkHead, ChunkKind, Delivery, Queue};
 use carrack_cluster::registry::{Movers, Registration};
 use carrack_cluster::reports::{PairReport, report};
 use carrack_cluster::transfers::{Transfers, new_id};
@@ -97,7 +97,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 async fn assign(buses: &[Bus], arguments: &Arguments) -> Result<(), BusError> {
     let transfer = new_id();
     let queue = Queue::open(&buses[0], &transfer).await?;
-    queue.prepare(ACK_WAIT, 0).await?;
+    queue.prepare(ACK_WAIT).await?;
     let began = Instant::now();
     publish(&queue, 1, arguments).await?;
     print_rate("published", arguments.chunks, began.elapsed());
@@ -109,7 +109,7 @@ async fn assign(buses: &[Bus], arguments: &Arguments) -> Result<(), BusError> {
         let queue = Queue::open(&buses[puller % buses.len()], &transfer).await?;
         let again = Arc::clone(&again);
         pullers.spawn(async move {
-            let chunks = queue.chunks(COMMON);
+            let chunks = queue.chunks();
             let mut done = 0;
             while let Some(delivery) = chunks.next(Duration::ZERO).await? {
                 again.fetch_add(u64::from(delivery.is_again()), Ordering::Relaxed);
@@ -125,14 +125,14 @@ async fn assign(buses: &[Bus], arguments: &Arguments) -> Result<(), BusError> {
     }
     print_rate("pulled and acknowledged", done, began.elapsed());
     println!("{} pullers, {} delivered again", arguments.pullers, again.load(Ordering::Relaxed));
-    queue.remove(0).await
+    queue.remove().await
 }
 
 async fn publish(queue: &Queue, attempt: u32, arguments: &Arguments) -> Result<(), BusError> {
     let mut publisher = queue.publisher();
     for number in 0..arguments.chunks {
         let head = ChunkHead::new(attempt, number, ChunkKind::Files, 1, 1 << 30);
-        publisher.publish_chunk(COMMON, &head, vec![0; arguments.table_bytes]).await?;
+        publisher.publish_chunk(&head, vec![0; arguments.table_bytes]).await?;
     }
     publisher.flush().await
 }
@@ -195,7 +195,7 @@ async fn pull(bus: Bus, queue: Queue, log: Log, puller: usize) -> Result<(), Bus
     let mover = format!("mover-{}", puller % 2 * 2);
     let mut told = Instant::now();
     let mut moved = 0;
-    let chunks = queue.chunks(COMMON);
+    let chunks = queue.chunks();
     loop {
         // Gone with the transfer.
         let Ok(next) = chunks.next(Duration::from_secs(1)).await else { return Ok(()) };

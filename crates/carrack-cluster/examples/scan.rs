@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use carrack_cluster::bus::{Bus, BusOptions};
 use carrack_cluster::mover::cutting::{Taking, cut_and_publish};
-use carrack_cluster::queue::{ACK_WAIT, COMMON, Queue};
+use carrack_cluster::queue::{ACK_WAIT, Queue};
 use carrack_cluster::transfers::new_id;
 use carrack_model::{Directory, Entry, EntryKind, Metadata, RelPath, Section};
 use carrack_plan::fleet::ChunkLimits;
@@ -59,7 +59,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let bus = Bus::connect(&BusOptions { servers: vec![url], ..BusOptions::default() }).await?;
     bus.prepare(None).await?;
     let queue = Queue::open(&bus, &new_id()).await?;
-    queue.prepare(ACK_WAIT, 0).await?;
+    queue.prepare(ACK_WAIT).await?;
     let before_kib = peak_kib();
     let began = Instant::now();
     let walk = move |found: &Taking<'_>| {
@@ -71,7 +71,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         }
         Ok(())
     };
-    let (report, published) = cut_and_publish(queue.clone(), 1, 0, ChunkLimits::default(), walk).await;
+    let (report, published) = cut_and_publish(queue.clone(), 1, ChunkLimits::default(), walk).await;
     published?;
     let (counts, seconds) = (report?.counts, began.elapsed().as_secs_f64());
     println!(
@@ -82,7 +82,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         counts.files as f64 / seconds,
         peak_kib(),
     );
-    println!("{} chunks wait", queue.pending_chunks(COMMON).await?.left());
-    queue.remove(0).await?;
+    println!("{} chunks wait", queue.pending_chunks().await?.left());
+    queue.remove().await?;
     Ok(())
 }

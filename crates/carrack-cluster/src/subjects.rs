@@ -145,14 +145,14 @@ impl Names {
         format!("{}*.{end}", self.work_prefix())
     }
 
-    /// A transfer's work of one kind. A chunk's subject has its stripe behind it, a large file's its attempt and number.
+    /// A transfer's work of one kind. A chunk's subject has a 0 behind it, a large file's its attempt and number.
     pub fn work_kind(&self, transfer: &str, kind: WorkKind) -> String {
         format!("{}.work.{transfer}.{}", self.prefix, kind.word())
     }
 
-    /// Chunks of one stripe; 0 is the queue that all pairs share.
-    pub fn chunks(&self, transfer: &str, stripe: u32) -> String {
-        format!("{}.{stripe}", self.work_kind(transfer, WorkKind::Chunk))
+    /// Chunks. The 0 is what permissions and the queues of earlier versions have there.
+    pub fn chunks(&self, transfer: &str) -> String {
+        format!("{}.0", self.work_kind(transfer, WorkKind::Chunk))
     }
 
     /// The entry of one large file.
@@ -205,7 +205,7 @@ mod tests {
         let names = Names::new(PREFIX, None).unwrap();
         assert_eq!(names.bucket(BucketName::Movers), "carrack_movers");
         assert_eq!(names.key_to_write(BucketName::Pairs, "m.t.0"), "$KV.carrack_pairs.m.t.0");
-        assert_eq!(names.chunks("t", 3), "carrack.work.t.chunk.3");
+        assert_eq!(names.chunks("t"), "carrack.work.t.chunk.0");
         assert_eq!(names.large("t", 1, 9), "carrack.work.t.large.1.9");
         assert_eq!(names.grants("alcf"), "carrack.grants.alcf");
         assert_eq!(names.targets("alcf"), "carrack.targets.alcf");

@@ -9,7 +9,7 @@ use carrack_transport::{TlsError, TransportError};
 use carrack_wire::message::{MessageError, Refuse};
 use carrack_wire::{LedgerError, PreambleError, TableError};
 
-use crate::settings::Role;
+use crate::role::Role;
 
 /// What was tried when the system gives no thread.
 pub(crate) const STARTING_A_THREAD: &str = "starting a thread";

@@ -1,5 +1,6 @@
 //! The first error of a session, and how every thread of it learns of it.
 
+use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Scope};
 
@@ -18,6 +19,7 @@ pub(crate) trait Stop: Sync {
 #[derive(Default)]
 pub(crate) struct Fault {
     state: Mutex<State>,
+    has_ended: AtomicBool,
 }
 
 #[derive(Default)]
@@ -39,6 +41,16 @@ impl Fault {
         }
         drop(state);
         stop.stop();
+    }
+
+    /// The session ends, well or not: nothing that has not been begun is to be done.
+    pub(crate) fn end(&self) {
+        self.has_ended.store(true, Release);
+    }
+
+    /// Whether the session ends.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.has_ended.load(Acquire)
     }
 
     pub(crate) fn is_raised(&self) -> bool {

@@ -49,6 +49,22 @@ pub(crate) fn deal<T>(connections: impl IntoIterator<Item = T>, lane_count: usiz
     lanes
 }
 
+/// The transport of a lane's objects.
+pub(crate) struct LaneTransport<E> {
+    /// None where the objects travel on the lane's link.
+    pub(crate) endpoints: Vec<E>,
+    /// Moves the objects behind the endpoints, where the kernel does not.
+    pub(crate) hub: Option<Box<dyn Hub>>,
+}
+
+impl<E> LaneTransport<E> {
+    /// By these connections, which are dealt out.
+    pub(crate) fn deal(connections: impl IntoIterator<Item = E>, lane_count: usize) -> Vec<LaneTransport<E>> {
+        let transport = |endpoints| LaneTransport { endpoints, hub: None };
+        deal(connections, lane_count).into_iter().map(transport).collect()
+    }
+}
+
 /// A lane as its comm thread sees it.
 pub(crate) struct LaneComm<'a, S> {
     pub(crate) link: Link,

@@ -8,21 +8,23 @@ mod abort;
 mod check;
 mod chunks;
 mod comm;
+mod context;
 mod counters;
 mod error;
 mod examine;
 mod fault;
 mod gate;
-mod ground;
+mod grant_exchange;
 mod idle;
 mod lanes;
 mod leftovers;
 mod mailbox;
 mod placed;
+mod placement;
 mod presence;
 mod report;
+mod role;
 mod run;
-mod selection;
 mod session;
 mod settings;
 mod sharing;
@@ -39,8 +41,10 @@ pub use carrack_storage::{Browsed, BrowsedKind};
 pub use carrack_transport::{Channel, Door, TlsError};
 pub use chunks::{Chunk, ChunkFeed, ChunkWork, FILE_COSTS_BYTES, Feed};
 pub use error::{Again, SessionError};
+pub use grant_exchange::{GrantExchange, Sharing};
 pub use leftovers::{LeftoverError, clear_shared_leftovers, remove_temporaries};
 pub use report::Observer;
+pub use role::Role;
 pub use run::{DataWay, Way, persist};
 pub use session::{
     Admission, Advance, BrowseSummary, Browsing, Deed, Found, House, Operation, Outcome, OwnHouse, Request,
@@ -48,9 +52,8 @@ pub use session::{
     shared_journals,
 };
 pub use settings::{
-    FabricWanted, FarEnds, JournalSettings, Peer, PoolShare, Role, Settings, Transfer, TransferIdentity,
+    FabricWanted, FarEnds, JournalSettings, Peer, PoolShare, Settings, Transfer, TransferIdentity,
 };
-pub use sharing::{GrantExchange, Sharing};
 pub use spill_settings::{SpillDirectory, SpillSettings};
 pub use tuner_memory::{History, TunerMemory};
 pub use verify::{

@@ -1,8 +1,10 @@
-//! A layout of the sink on the wire: what the source needs of it to know which objects go to which target.
+//! Layouts on the wire: what the source needs of the sink's to know which objects go to which target, and the sink of the source's to
+//! stripe a file alike.
 
+use carrack_layout::Geometry;
 use carrack_model::TargetId;
 use carrack_plan::{Layout, Mapped};
-use carrack_wire::message::FilePlaced;
+use carrack_wire::message::{FilePlaced, Stripes};
 
 /// Blocks that are told: a layout that has not repeated itself by then is taken to begin again.
 const BLOCKS_MAX: usize = 2_000;
@@ -36,6 +38,12 @@ pub(crate) fn to_layout(message: &FilePlaced) -> Option<Box<dyn Layout>> {
     }
     let targets: Vec<TargetId> = message.targets.iter().copied().map(TargetId).collect();
     Mapped::new(&targets, message.block_bytes).map(|layout| Box::new(layout) as Box<dyn Layout>)
+}
+
+/// What the sink has to know of a file's striping at the source to preserve it.
+pub(crate) fn stripes_to_message(geometry: &Geometry) -> Option<Stripes> {
+    let widest = geometry.widest()?;
+    Some(Stripes { count: widest.stripe_count, stripe_bytes: widest.stripe_bytes, pool: String::new() })
 }
 
 #[cfg(test)]

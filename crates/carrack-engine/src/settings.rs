@@ -1,33 +1,33 @@
 //! What one end decides for itself, and what a transfer is made of.
 
-use std::ffi::OsStr;
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use carrack_layout::{FileSystem, FileSystems, Medium, StorageTarget};
 use carrack_machine::{Descriptors, MemoryLimit, Scheme, ZoneKind};
 use carrack_model::limits::{
     CLASS_BYTES_MAX, GROUP_BYTES, GROUP_MS, IO_THREADS_MAX, LANES_MAX, POOL_BYTES_DEFAULT, SLOT_COUNT_MIN,
-    STALL_MS_DEFAULT, STALL_MS_MIN,
+    SPILL_DIRECTORIES_MAX, STALL_MS_DEFAULT, STALL_MS_MIN,
 };
 use carrack_model::{
-    Account, AccountMap, Durability, Event, Fidelity, Kept, ModeChange, NO_NUMBER, Notice, PolicyChoice,
-    RunToken, Scheduling, Selection, SinkIo, SourceIo, TransferId, TransferSpec, Verify,
+    Account, Durability, Event, Fidelity, Notice, PolicyChoice, RunToken, Scheduling, Selection, SinkIo,
+    SourceIo, TransferId, TransferSpec, Verify, json_bytes,
 };
 use carrack_plan::{RateLimits, RateSteps, Rates};
-use carrack_storage::{Base, FileSystem, FileSystems, Medium, Purpose, StorageTarget};
+use carrack_storage::{Base, Filter, Purpose};
 use carrack_transport::Channel;
 use carrack_wire::message::{self, MessageError};
+use carrack_wire::{from_json, to_json};
+use serde::{Deserialize, Serialize};
 
 use crate::chunks::Feed;
 use crate::error::SessionError;
+use crate::grant_exchange::Sharing;
 use crate::report::Observer;
-use crate::selection::{selection_of, selection_to_message};
-use crate::sharing::Sharing;
-use crate::spill_settings::{self, SpillSettings};
+use crate::spill_settings::SpillSettings;
 use crate::tuner_memory::History;
 
 /// Of the memory that a limit leaves, the buffers of all ends in a process get one of so many parts.
@@ -36,19 +36,25 @@ const POOL_PARTS_DEFAULT: u64 = 4;
 /// The same where the user chose a size.
 const POOL_PARTS_CHOSEN: u64 = 2;
 
+/// Segments of a data connection: what Linux takes as TCP_MAXSEG.
+const SEGMENT_BYTES: RangeInclusive<u32> = 88..=65_535;
+
 /// The longest name of a user or group; `useradd(8)` takes 32 bytes.
 const ACCOUNT_NAME_BYTES_MAX: usize = 255;
 
 /// Settings that the two ends need not agree on. The far end of an ssh session takes them over from this one.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// Bytes of payload memory (slots).
     pub pool_bytes: u64,
     /// What the limits of this process leave of that, if they leave less. Not told to the other end, which has its own.
+    #[serde(skip)]
     pub pool_share: Option<PoolShare>,
     /// I/O threads; 0 to choose by the storage.
     pub io_threads: usize,
     /// Threads of the scan; 0 to choose by the number of cores.
+    #[serde(skip)]
     pub scan_threads: usize,
     /// Ports to listen on for data connections; nothing for any.
     pub ports: Option<RangeInclusive<u16>>,
@@ -59,6 +65,7 @@ pub struct Settings {
     /// Which storage target comes next, and how gently (L7, L15).
     pub scheduling: Scheduling,
     /// Mounts that are a target each. An end uses those that it has.
+    #[serde(with = "json_bytes::list")]
     pub target_sets: Vec<PathBuf>,
     /// Read files that were released to an archive, which recalls them.
     pub recall: bool,
@@ -76,14 +83,17 @@ pub struct Settings {
     pub stall: Duration,
     /// Whether files and directories may get the set-user-id and set-group-id bits that they have at the source. Not told to the
     /// other end.
+    #[serde(skip)]
     pub special_modes: bool,
     /// How long nothing may move before this end gives up; for ever without it. Not told to the other end.
+    #[serde(skip)]
     pub idle: Option<Duration>,
     /// Where a source puts objects that can't leave (L9).
     pub spill: SpillSettings,
     /// The class that the transfer is of where targets are shared out (L13); empty for none.
     pub class: String,
     /// When the transfer has to be done: the rate that this takes is claimed where targets are shared out, as far as its class may (L13).
+    #[serde(with = "unix_ms")]
     pub deadline: Option<SystemTime>,
     /// What the source tells of entries beyond mode and time.
     pub fidelity: Fidelity,
@@ -92,17 +102,23 @@ pub struct Settings {
     /// Whether the session's knobs are turned while it runs (Y4, Y5, Y7).
     pub tunes: bool,
     /// What earlier sessions between these ends have found out, if this end is the source. Not told to the other end, which has its own.
+    #[serde(skip)]
     pub history: Option<History>,
     /// Where this end asks for targets that others use too (L10). Not told to the other end, which has its own.
+    #[serde(skip)]
     pub sharing: Option<Sharing>,
     /// How the rate of all targets changes with the time, at this end. Not told to the other end: that keeps to `scheduling`.
+    #[serde(skip)]
     pub timetable: Option<RateSteps>,
     /// When the run began, for an end that the user started; a directory of the source that changed since proves nothing. Not told to the other end.
+    #[serde(skip)]
     pub begun: Option<SystemTime>,
     /// What this end would have the objects go over, if it calls. Not told to the other end as a setting, but agreed on.
+    #[serde(skip)]
     pub fabric: FabricWanted,
     /// No data connections are made: objects go through the control channel, with a third party's ends through this one. Not told to the
     /// other end, which finds that nobody dials.
+    #[serde(skip)]
     pub over_control: bool,
     /// The largest segments of data connections, either way; nothing for the system's choice.
     pub segment_bytes: Option<u32>,
@@ -170,11 +186,13 @@ impl Default for Settings {
 }
 
 /// What a sink records of a transfer, so that it can be resumed (L12).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct JournalSettings {
     /// Whether a journal is kept.
     pub is_on: bool,
     /// Where; beside the destination if nothing is said.
+    #[serde(with = "json_bytes::option")]
     pub directory: Option<PathBuf>,
     /// When data is made durable.
     pub durability: Durability,
@@ -193,29 +211,6 @@ impl Default for JournalSettings {
             group_bytes: GROUP_BYTES,
             group_time: Duration::from_millis(GROUP_MS),
         }
-    }
-}
-
-impl JournalSettings {
-    fn from_message(message: &message::Settings) -> Result<JournalSettings, MessageError> {
-        let or = |value: u64, default: u64| if value == 0 { default } else { value };
-        let directory = Some(&message.journal_dir).filter(|directory| !directory.is_empty());
-        Ok(JournalSettings {
-            is_on: !message.no_journal,
-            directory: directory.map(|directory| OsStr::from_bytes(directory).into()),
-            durability: match message.durability {
-                0 => Durability::Group,
-                1 => Durability::Each,
-                2 => Durability::End,
-                _ => return Err(MessageError::OutOfRange("the durability")),
-            },
-            group_bytes: or(message.group_bytes, GROUP_BYTES),
-            group_time: Duration::from_millis(or(message.group_ms.into(), GROUP_MS)),
-        })
-    }
-
-    fn directory_bytes(&self) -> Vec<u8> {
-        self.directory.as_ref().map_or_else(Vec::new, |directory| directory.as_os_str().as_bytes().to_vec())
     }
 }
 
@@ -274,15 +269,6 @@ impl TransferIdentity {
             is_shared: message.shared,
         })
     }
-}
-
-/// The part of this process in a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// It reads.
-    Source,
-    /// It writes.
-    Sink,
 }
 
 /// The way to the other end.
@@ -434,244 +420,91 @@ impl Settings {
         let is_here =
             |path: &&PathBuf| base.look(path, Purpose::Write).is_ok_and(|looked| looked.is_directory);
         let here: Vec<PathBuf> = self.target_sets.iter().filter(is_here).cloned().collect();
-        FileSystems::on(base, &here).map_err(|error| {
+        base.file_systems(&here).map_err(|error| {
             let hint = "name each mount once, by its mount point";
             SessionError::refused(format!("--targets: {error}"), hint)
         })
     }
 
-    pub(crate) fn to_message(&self) -> message::Settings {
-        let (port_first, port_last) =
-            self.ports.as_ref().map_or((0, 0), |ports| (*ports.start(), *ports.end()));
-        let Scheduling { policy, rate, target_rate, in_flight_max } = self.scheduling;
-        let (kind, [window_ms, threshold_ms, skips]) = match policy {
-            PolicyChoice::Adaptive { nice: false } => (0, [0; 3]),
-            PolicyChoice::RoundRobin => (1, [0; 3]),
-            PolicyChoice::Threshold { window, threshold, skips } => {
-                (2, [window.as_millis() as u32, threshold.as_millis() as u32, skips])
-            }
-            PolicyChoice::Adaptive { nice: true } => (3, [0; 3]),
+    /// The same for a sink: it has no use for the list of what the source takes, and knows that there is one.
+    pub(crate) fn for_sink(&self) -> Settings {
+        let names = self.selection.names.as_ref().map(|_| Arc::default());
+        Settings { selection: Selection { names, ..self.selection.clone() }, ..self.clone() }
+    }
+
+    /// What the other end is told; its ranges are checked there.
+    pub(crate) fn to_json(&self) -> String {
+        to_json(self)
+    }
+
+    /// What a peer told.
+    pub(crate) fn of_json(text: &str) -> Result<Settings, MessageError> {
+        let settings: Settings = from_json(text)?;
+        settings.check().map_err(MessageError::OutOfRange)?;
+        Ok(settings)
+    }
+
+    /// What of it no end can work with.
+    fn check(&self) -> Result<(), &'static str> {
+        let has_long_name = |account: &Option<Account>| {
+            account.as_ref().is_some_and(|account| account.name.len() > ACCOUNT_NAME_BYTES_MAX)
         };
-        message::Settings {
-            pool_bytes: self.pool_bytes,
-            io_threads: self.io_threads as u32,
-            port_first: u32::from(port_first),
-            port_last: u32::from(port_last),
-            source_io: match self.source_io {
-                SourceIo::Auto => 0,
-                SourceIo::Buffered => 1,
-                SourceIo::Direct => 2,
-            },
-            sink_io: match self.sink_io {
-                SinkIo::Auto => 0,
-                SinkIo::Buffered => 1,
-                SinkIo::Direct => 2,
-                SinkIo::Writeback => 3,
-            },
-            policy: kind,
-            window_ms,
-            threshold_ms,
-            skips,
-            rate,
-            target_rate,
-            in_flight_max,
-            target_sets: self.target_sets.iter().map(|path| path.as_os_str().as_bytes().to_vec()).collect(),
-            recall: self.recall,
-            lanes: self.lanes as u32,
-            placement: match self.placement {
-                Scheme::Auto => 0,
-                Scheme::Off => 1,
-                Scheme::Single => 2,
-                Scheme::Mmb => 3,
-                Scheme::Mts => 4,
-            },
-            zone: match self.zone {
-                ZoneKind::Off => 0,
-                ZoneKind::Soft => 1,
-                ZoneKind::Hard => 2,
-                ZoneKind::Auto => 3,
-            },
-            durability: match self.journal.durability {
-                Durability::Group => 0,
-                Durability::Each => 1,
-                Durability::End => 2,
-            },
-            no_journal: !self.journal.is_on,
-            journal_dir: self.journal.directory_bytes(),
-            readback: self.verify == Verify::Readback,
-            group_bytes: self.journal.group_bytes,
-            group_ms: self.journal.group_time.as_millis() as u32,
-            stall_ms: u32::try_from(self.stall.as_millis()).unwrap_or(u32::MAX),
-            spill: spill_settings::to_messages(&self.spill.source),
-            sink_spill: spill_settings::to_messages(&self.spill.sink),
-            spill_budget: self.spill.budget.unwrap_or(0),
-            class: self.class.clone(),
-            deadline_ms: self.deadline.map_or(0, unix_ms),
-            no_tune: !self.tunes,
-            kept: self.fidelity.kept.bits(),
-            numeric_ids: self.fidelity.numeric_ids,
-            user: self.fidelity.user.as_ref().map(account_to_message),
-            group: self.fidelity.group.as_ref().map(account_to_message),
-            user_map: self.fidelity.user_map.as_str().to_owned(),
-            group_map: self.fidelity.group_map.as_str().to_owned(),
-            perms: self.fidelity.perms,
-            mode_change: self.fidelity.mode_change.as_str().to_owned(),
-            omit_times: self.fidelity.omit_times,
-            omit_dir_times: self.fidelity.omit_dir_times,
-            selection: selection_to_message(&self.selection),
-            segment_bytes: self.segment_bytes.unwrap_or(0),
-        }
-    }
-
-    pub(crate) fn from_message(message: &message::Settings) -> Result<Settings, MessageError> {
-        let port = |port: u32| u16::try_from(port).map_err(|_| MessageError::OutOfRange("a port"));
-        let (first, last) = (port(message.port_first)?, port(message.port_last)?);
-        Ok(Settings {
-            pool_share: None,
-            pool_bytes: message.pool_bytes,
-            io_threads: message.io_threads as usize,
-            scan_threads: 0,
-            ports: (first > 0).then_some(first..=last),
-            source_io: match message.source_io {
-                0 => SourceIo::Auto,
-                1 => SourceIo::Buffered,
-                2 => SourceIo::Direct,
-                _ => return Err(MessageError::OutOfRange("the way to read")),
-            },
-            sink_io: match message.sink_io {
-                0 => SinkIo::Auto,
-                1 => SinkIo::Buffered,
-                2 => SinkIo::Direct,
-                3 => SinkIo::Writeback,
-                _ => return Err(MessageError::OutOfRange("the way to write")),
-            },
-            scheduling: Scheduling {
-                policy: match message.policy {
-                    0 => PolicyChoice::Adaptive { nice: false },
-                    1 => PolicyChoice::RoundRobin,
-                    2 => PolicyChoice::Threshold {
-                        window: Duration::from_millis(message.window_ms.into()),
-                        threshold: Duration::from_millis(message.threshold_ms.into()),
-                        skips: message.skips,
-                    },
-                    3 => PolicyChoice::Adaptive { nice: true },
-                    _ => return Err(MessageError::OutOfRange("the policy")),
-                },
-                rate: message.rate,
-                target_rate: message.target_rate,
-                in_flight_max: message.in_flight_max,
-            },
-            target_sets: message.target_sets.iter().map(|path| OsStr::from_bytes(path).into()).collect(),
-            recall: message.recall,
-            lanes: match message.lanes as usize {
-                lanes @ 0..=LANES_MAX => lanes,
-                _ => return Err(MessageError::OutOfRange("the number of lanes")),
-            },
-            placement: match message.placement {
-                0 => Scheme::Auto,
-                1 => Scheme::Off,
-                2 => Scheme::Single,
-                3 => Scheme::Mmb,
-                4 => Scheme::Mts,
-                _ => return Err(MessageError::OutOfRange("the placement")),
-            },
-            zone: match message.zone {
-                0 => ZoneKind::Off,
-                1 => ZoneKind::Soft,
-                2 => ZoneKind::Hard,
-                3 => ZoneKind::Auto,
-                _ => return Err(MessageError::OutOfRange("the kind of zone")),
-            },
-            journal: JournalSettings::from_message(message)?,
-            verify: if message.readback { Verify::Readback } else { Verify::Object },
-            stall: match message.stall_ms {
-                0 => Duration::from_millis(STALL_MS_DEFAULT.into()),
-                STALL_MS_MIN.. => Duration::from_millis(message.stall_ms.into()),
-                _ => return Err(MessageError::OutOfRange("the stall timeout")),
-            },
-            segment_bytes: match message.segment_bytes {
-                0 => None,
-                bytes @ 88..=65_535 => Some(bytes),
-                _ => return Err(MessageError::OutOfRange("the size of segments")),
-            },
-            special_modes: true,
-            idle: None,
-            spill: SpillSettings::from_message(message)?,
-            class: match message.class.len() {
-                0..=CLASS_BYTES_MAX => message.class.clone(),
-                _ => return Err(MessageError::OutOfRange("the class")),
-            },
-            deadline: match message.deadline_ms {
-                0 => None,
-                unix_ms => Some(of_unix_ms(unix_ms).ok_or(MessageError::OutOfRange("the deadline"))?),
-            },
-            fidelity: Fidelity {
-                kept: Kept::from_bits(message.kept),
-                numeric_ids: message.numeric_ids,
-                user: message.user.as_ref().map(account_of).transpose()?,
-                group: message.group.as_ref().map(account_of).transpose()?,
-                user_map: account_map_of(&message.user_map)?,
-                group_map: account_map_of(&message.group_map)?,
-                perms: message.perms,
-                mode_change: mode_change_of(&message.mode_change)?,
-                omit_times: message.omit_times,
-                omit_dir_times: message.omit_dir_times,
-            },
-            selection: selection_of(message.selection.as_ref())?,
-            tunes: !message.no_tune,
-            history: None,
-            sharing: None,
-            timetable: None,
-            begun: None,
-            fabric: FabricWanted::Off,
-            over_control: false,
-        })
+        let ms = |ms: u32| Duration::from_millis(ms.into());
+        let groups = ms(1)..=ms(u32::MAX);
+        let (window, threshold) = match self.scheduling.policy {
+            PolicyChoice::Threshold { window, threshold, .. } => (window, threshold),
+            PolicyChoice::RoundRobin | PolicyChoice::Adaptive { .. } => Default::default(),
+        };
+        let Fidelity { user, group, .. } = &self.fidelity;
+        let spill_count = self.spill.source.len().max(self.spill.sink.len());
+        let good = [
+            ("a port", self.ports.as_ref().is_none_or(|ports| *ports.start() > 0 && !ports.is_empty())),
+            ("the number of lanes", self.lanes <= LANES_MAX),
+            ("the stall timeout", (ms(STALL_MS_MIN)..=ms(u32::MAX)).contains(&self.stall)),
+            ("what is made durable together", groups.contains(&self.journal.group_time)),
+            ("what is made durable together", self.journal.group_bytes > 0),
+            ("the policy", window <= ms(u32::MAX) && threshold <= ms(u32::MAX)),
+            ("the size of segments", self.segment_bytes.is_none_or(|bytes| SEGMENT_BYTES.contains(&bytes))),
+            ("the number of spill directories", spill_count <= SPILL_DIRECTORIES_MAX),
+            ("the class", self.class.len() <= CLASS_BYTES_MAX),
+            ("a name of a user or group", !has_long_name(user) && !has_long_name(group)),
+            ("a time", self.selection.newer.is_none_or(|newer| newer.nanoseconds < 1_000_000_000)),
+            ("a pattern", Filter::new(&self.selection).is_ok()),
+        ];
+        good.iter().find(|(_, is_good)| !is_good).map_or(Ok(()), |(what, _)| Err(*what))
     }
 }
 
-fn account_to_message(account: &Account) -> message::Account {
-    let number = (account.number != NO_NUMBER).then_some(account.number);
-    message::Account { number, name: account.name.to_vec() }
-}
+/// A moment as milliseconds since 1970, which all hosts agree on as far as their clocks do; 1 for what was before.
+mod unix_ms {
+    use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-fn account_of(message: &message::Account) -> Result<Account, MessageError> {
-    match message.name.len() {
-        0..=ACCOUNT_NAME_BYTES_MAX => {
-            let number = message.number.unwrap_or(NO_NUMBER);
-            Ok(Account { number, name: message.name.as_slice().into() })
-        }
-        _ => Err(MessageError::OutOfRange("a name of a user or group")),
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(
+        moment: &Option<SystemTime>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        let since = |moment: &SystemTime| moment.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let ms = |since: Duration| u64::try_from(since.as_millis()).unwrap_or(u64::MAX).max(1);
+        moment.as_ref().map(since).map(ms).serialize(serializer)
     }
-}
 
-fn account_map_of(text: &str) -> Result<AccountMap, MessageError> {
-    match text {
-        "" => Ok(AccountMap::default()),
-        text => AccountMap::parse(text).map_err(|_| MessageError::OutOfRange("rules of users or groups")),
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<SystemTime>, D::Error> {
+        let moment = |ms| {
+            let moment = UNIX_EPOCH.checked_add(Duration::from_millis(ms));
+            moment.ok_or_else(|| D::Error::custom("a time that the system's clock does not reach"))
+        };
+        Option::<u64>::deserialize(deserializer)?.map(moment).transpose()
     }
-}
-
-fn mode_change_of(text: &str) -> Result<ModeChange, MessageError> {
-    match text {
-        "" => Ok(ModeChange::default()),
-        text => ModeChange::parse(text).map_err(|_| MessageError::OutOfRange("a change of modes")),
-    }
-}
-
-/// Milliseconds since 1970 are what all hosts agree on, as far as their clocks do; 1 for what was before.
-fn unix_ms(moment: SystemTime) -> u64 {
-    let since = moment.duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX).max(1)
 }
 
 /// What the system's clock shows now, since 1970.
 pub(crate) fn since_1970() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
-}
-
-/// Nothing if the system's clock does not go so far.
-fn of_unix_ms(unix_ms: u64) -> Option<SystemTime> {
-    UNIX_EPOCH.checked_add(Duration::from_millis(unix_ms))
 }
 
 /// I/O threads for storage that places files on targets of its own: more of them bring more up to the number of targets, as
@@ -698,7 +531,9 @@ pub(crate) fn depth_of_queue(target: &StorageTarget, in_flight_max: u32) -> u32 
 
 #[cfg(test)]
 mod tests {
-    use carrack_model::{LinkPolicy, Timestamp};
+    use carrack_model::{AccountMap, Kept, LinkPolicy, ModeChange, NO_NUMBER, Timestamp};
+
+    use std::time::UNIX_EPOCH;
 
     use super::*;
 
@@ -726,7 +561,8 @@ mod tests {
             pool_share: Some(PoolShare { bytes: mib(11), reason: String::new() }),
             ..Settings::default()
         };
-        assert_eq!((settings.slot_count(1 << 20), settings.to_message().pool_bytes), (11, mib(256)));
+        let told = Settings::of_json(&settings.to_json()).unwrap();
+        assert_eq!((settings.slot_count(1 << 20), told), (11, Settings::default()));
     }
 
     #[test]
@@ -785,14 +621,61 @@ mod tests {
             segment_bytes: Some(536),
             ..Settings::default()
         };
-        assert_eq!(Settings::from_message(&settings.to_message()), Ok(settings.clone()));
+        assert_eq!(Settings::of_json(&settings.to_json()), Ok(settings.clone()));
         for policy in ["round-robin", "threshold:1,2,3", "adaptive"] {
             let scheduling = Scheduling { policy: policy.parse().unwrap(), ..settings.scheduling };
             let settings = Settings { scheduling, ..settings.clone() };
-            assert_eq!(Settings::from_message(&settings.to_message()), Ok(settings));
+            assert_eq!(Settings::of_json(&settings.to_json()), Ok(settings));
         }
-        assert_eq!(Settings::from_message(&Settings::default().to_message()), Ok(Settings::default()));
-        let hasty = message::Settings { stall_ms: STALL_MS_MIN - 1, ..settings.to_message() };
-        assert_eq!(Settings::from_message(&hasty), Err(MessageError::OutOfRange("the stall timeout")));
+        // What is left out has its default.
+        assert_eq!(Settings::of_json("{}"), Ok(Settings::default()));
+    }
+
+    #[test]
+    fn what_no_end_can_work_with_is_refused() {
+        let default = Settings::default;
+        let long = Account { number: 7, name: vec![b'a'; 256].into() };
+        let directory = crate::SpillDirectory { directory: "/nvme".into(), bytes: 1 };
+        let patterns = vec!["{a".to_owned()];
+        let endless = PolicyChoice::Threshold { window: Duration::MAX, threshold: Duration::ZERO, skips: 0 };
+        for bad in [
+            Settings { ports: Some(0..=7), ..default() },
+            Settings { lanes: LANES_MAX + 1, ..default() },
+            Settings { stall: Duration::from_millis(u64::from(STALL_MS_MIN) - 1), ..default() },
+            Settings { stall: Duration::MAX, ..default() },
+            Settings {
+                journal: JournalSettings { group_bytes: 0, ..JournalSettings::default() },
+                ..default()
+            },
+            Settings {
+                journal: JournalSettings { group_time: Duration::MAX, ..JournalSettings::default() },
+                ..default()
+            },
+            Settings { scheduling: Scheduling { policy: endless, ..Scheduling::default() }, ..default() },
+            Settings { segment_bytes: Some(87), ..default() },
+            Settings { class: "a".repeat(CLASS_BYTES_MAX + 1), ..default() },
+            Settings { fidelity: Fidelity { user: Some(long), ..Fidelity::default() }, ..default() },
+            Settings { selection: Selection { patterns, ..Selection::default() }, ..default() },
+            Settings {
+                spill: SpillSettings {
+                    sink: vec![directory; SPILL_DIRECTORIES_MAX + 1],
+                    ..SpillSettings::default()
+                },
+                ..default()
+            },
+        ] {
+            let told = Settings::of_json(&bad.to_json());
+            assert!(matches!(told, Err(MessageError::OutOfRange(_))), "{told:?}");
+        }
+        for bad in [
+            "",
+            "{\"of_the_future\":1}",
+            "{\"source_io\":9}",
+            "{\"io_threads\":-1}",
+            "{\"over_control\":true}",
+        ] {
+            let told = Settings::of_json(bad);
+            assert!(matches!(told, Err(MessageError::Malformed(_))), "{bad}: {told:?}");
+        }
     }
 }

@@ -6,50 +6,23 @@
 //! ([`GrantExchange`]).
 
 use std::collections::{HashMap, HashSet};
-use std::fmt;
-use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use carrack_layout::StorageTarget;
 use carrack_model::{Notice, Progress, TargetId};
 use carrack_plan::grants::{Answer, Batch, ClientSettings, Gate, GrantClient, Granted};
 use carrack_plan::{Policy, Service, TargetState};
-use carrack_storage::StorageTarget;
+use carrack_wire::auth::SessionKey;
 
 use crate::error::{STARTING_A_THREAD, SessionError};
+use crate::grant_exchange::GrantExchange;
 use crate::settings::Settings;
 
 /// How often the thread looks whether something is urgent: a wish is told so much later at most.
 const LOOK: Duration = Duration::from_millis(10);
-
-/// Carries a client's batches to the meta-server of its file systems.
-pub trait GrantExchange: Send + Sync {
-    /// What the server answers. Blocks for a second at most: meanwhile the client has nothing new to say to anybody.
-    ///
-    /// # Errors
-    /// If there is no answer. The transfer goes on unmanaged once they have been missing for a second.
-    fn exchange(&self, batch: &Batch) -> io::Result<Answer>;
-}
-
-/// Where an end asks for targets.
-#[derive(Clone)]
-pub struct Sharing(pub Arc<dyn GrantExchange>);
-
-impl fmt::Debug for Sharing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Sharing")
-    }
-}
-
-impl PartialEq for Sharing {
-    fn eq(&self, other: &Sharing) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
-impl Eq for Sharing {}
 
 /// Queues of targets that the share looks at and wakes.
 pub(crate) trait Member: Send + Sync {
@@ -100,10 +73,16 @@ pub(crate) struct Pass {
 }
 
 impl Share {
-    /// Of an end with these settings; nothing if it asks nobody.
-    pub(crate) fn begin(settings: &Settings) -> Result<Option<Arc<Share>>, SessionError> {
+    /// Of an end with these settings; nothing if it asks nobody. Two ends that ask the same server share what it grants if they have the key
+    /// of their session; in one process they have one share.
+    pub(crate) fn begin(
+        settings: &Settings,
+        key: Option<&SessionKey>,
+    ) -> Result<Option<Arc<Share>>, SessionError> {
         let Some(sharing) = &settings.sharing else { return Ok(None) };
+        let session = key.map(SessionKey::session_name).unwrap_or_default();
         let client = GrantClient::new(&unique_name(), &settings.class, ClientSettings::default());
+        let client = client.of_session(&session);
         let inner = Arc::new(Inner {
             exchange: Arc::clone(&sharing.0),
             began: Instant::now(),

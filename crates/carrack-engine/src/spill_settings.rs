@@ -1,17 +1,16 @@
-//! What both ends are told of flash that may hold objects (L9), and how that travels.
+//! What both ends are told of flash that may hold objects (L9).
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use bytesize::ByteSize;
-use carrack_model::limits::SPILL_DIRECTORIES_MAX;
-use carrack_wire::message::{self, MessageError};
+use carrack_model::json_bytes;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// Flash that holds what slots have no room for (L9).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct SpillSettings {
     /// The source's; none for none. With several lanes they are dealt out.
     pub source: Vec<SpillDirectory>,
@@ -21,13 +20,16 @@ pub struct SpillSettings {
     pub budget: Option<u64>,
     /// Whether a session goes without the directories that can't be used, and says so, instead of ending: for ends whose directories the
     /// user has not chosen. Does not travel.
+    #[serde(skip)]
     pub may_lack: bool,
 }
 
 /// A directory on flash, and how much of it may be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct SpillDirectory {
     /// At the end that uses it.
+    #[serde(with = "json_bytes")]
     pub directory: PathBuf,
     /// Bytes that are taken from the start to the end of a session.
     pub bytes: u64,
@@ -65,32 +67,4 @@ impl SpillSettings {
         let directories = directories.to_vec();
         SpillSettings { source: directories.clone(), sink: directories, budget, may_lack: true }
     }
-
-    pub(crate) fn from_message(message: &message::Settings) -> Result<SpillSettings, MessageError> {
-        Ok(SpillSettings {
-            source: from_messages(&message.spill)?,
-            sink: from_messages(&message.sink_spill)?,
-            budget: (message.spill_budget > 0).then_some(message.spill_budget),
-            may_lack: false,
-        })
-    }
-}
-
-pub(crate) fn to_messages(directories: &[SpillDirectory]) -> Vec<message::SpillDirectory> {
-    let to_message = |at: &SpillDirectory| message::SpillDirectory {
-        directory: at.directory.as_os_str().as_bytes().to_vec(),
-        bytes: at.bytes,
-    };
-    directories.iter().map(to_message).collect()
-}
-
-fn from_messages(messages: &[message::SpillDirectory]) -> Result<Vec<SpillDirectory>, MessageError> {
-    if messages.len() > SPILL_DIRECTORIES_MAX {
-        return Err(MessageError::OutOfRange("the number of spill directories"));
-    }
-    let from_message = |at: &message::SpillDirectory| SpillDirectory {
-        directory: OsStr::from_bytes(&at.directory).into(),
-        bytes: at.bytes,
-    };
-    Ok(messages.iter().map(from_message).collect())
 }

@@ -1,8 +1,8 @@
-//! The library's objects of one endpoint, and the memory that they may touch.
+//! The libfabric objects of one endpoint, and the memory that they may touch.
 //!
-//! Some providers serve a peer's read or write in pieces, from this process, and don't hold a region for that long
-//! (tcp;ofi_rxm of 1.17 checks the key once and then goes on by address). So memory that was ever registered or given
-//! to an operation is kept until everything of the endpoint is closed, and for ever if that fails.
+//! Some providers serve a peer's read or write in pieces from this process, and don't hold the region until
+//! the end (tcp;ofi_rxm of 1.17 checks the key once and then uses the address). So memory that was registered
+//! or given to an operation is kept until all objects of the endpoint are closed, and for ever if that fails.
 
 use std::any::Any;
 use std::ffi::{CStr, c_char};
@@ -16,61 +16,70 @@ use crate::ffi::{self, Purpose};
 use crate::neighbours::Neighbours;
 use crate::offer::Offer;
 
-/// Fabric, domain, address vector, completion queue and endpoint: closed when the last that needs them is gone.
-pub(crate) struct Core {
-    raw: NonNull<ffi::Endpoint>,
-    /// What is let go only after them.
+/// Fabric, domain, address vector, completion queue and endpoint. Closed when the last user is dropped.
+pub(crate) struct EndpointCore {
+    raw: NonNull<ffi::RawEndpoint>,
+    /// Memory that is freed only after the objects are closed.
     kept: Mutex<Vec<Box<dyn Any + Send>>>,
     by_address: bool,
     key_mask: u64,
-    /// Whether endpoints of this process share memory that goes with one of them ([`Neighbours`]).
+    /// True if endpoints of this process map each other's memory ([`Neighbours`]).
     has_neighbours: bool,
 }
 
-// SAFETY: the domain was asked for as FI_THREAD_SAFE (shim.c), so that any thread may call for any of its objects.
+// SAFETY: the domain is opened with FI_THREAD_SAFE (shim.c), so that any thread may call for any of its
+// objects.
 #[allow(unsafe_code)]
-unsafe impl Send for Core {}
+unsafe impl Send for EndpointCore {}
 // SAFETY: see `Send`.
 #[allow(unsafe_code)]
-unsafe impl Sync for Core {}
+unsafe impl Sync for EndpointCore {}
 
-impl Core {
-    /// Opens all; `completions` may wait in the queue.
+impl EndpointCore {
+    /// Opens all objects. The queue has room for `completions`.
     #[allow(unsafe_code)]
-    pub(crate) fn open(offer: &Offer, completions: usize) -> Result<Core, FabricError> {
+    pub(crate) fn open(offer: &Offer, completions: usize) -> Result<EndpointCore, FabricError> {
         let (mut raw, mut what) = (ptr::null_mut(), ptr::null());
-        // SAFETY: an entry of the library's list; the two places are written before the call returns.
+        // SAFETY: an entry of the library's list. The call writes both outputs before it returns.
         let rc = unsafe { ffi::cf_open(offer.info(), completions as u64, &mut raw, &mut what) };
-        let failed = |rc| FabricError::of_call(static_text(what), rc, Scope::Endpoint);
-        let raw = NonNull::new(raw).filter(|_| rc == 0).ok_or_else(|| failed(rc))?;
+        let raw = NonNull::new(raw)
+            .filter(|_| rc == 0)
+            .ok_or_else(|| FabricError::of_call(static_text(what), rc, Scope::Endpoint))?;
         let description = &offer.description;
         let key_mask =
             if description.key_bytes >= 8 { u64::MAX } else { (1 << (8 * description.key_bytes)) - 1 };
         let has_neighbours = description.provider.contains("shm");
-        Ok(Core { raw, kept: Mutex::default(), by_address: description.by_address, key_mask, has_neighbours })
+        Ok(EndpointCore {
+            raw,
+            kept: Mutex::default(),
+            by_address: description.by_address,
+            key_mask,
+            has_neighbours,
+        })
     }
 
-    /// Whether it has to stay open as long as somebody in this process knows it.
+    /// Returns true if the endpoint must stay open while another endpoint of this process uses it.
     pub(crate) fn has_neighbours(&self) -> bool {
         self.has_neighbours
     }
 
-    /// For calls of the shim.
-    pub(crate) fn raw(&self) -> *mut ffi::Endpoint {
+    /// The endpoint for calls of the shim.
+    pub(crate) fn raw(&self) -> *mut ffi::RawEndpoint {
         self.raw.as_ptr()
     }
 
-    /// Keeps something until all is closed.
+    /// Keeps a value until all objects are closed.
     pub(crate) fn keep(&self, what: impl Any + Send) {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(what));
     }
 
-    /// Registers `memory` (fi_mr(3)). A key that is ours to choose is a random one: whoever knows it may use it.
+    /// Registers `memory` (fi_mr(3)). A key of our choice is random, as any peer with the key may use the
+    /// memory.
     fn register(
         &self,
         memory: *mut [u8],
         purpose: Purpose,
-    ) -> Result<(NonNull<ffi::Region>, u64), FabricError> {
+    ) -> Result<(NonNull<ffi::RawRegion>, u64), FabricError> {
         self.register_as(memory, purpose, random_key()? & self.key_mask)
     }
 
@@ -80,11 +89,12 @@ impl Core {
         memory: *mut [u8],
         purpose: Purpose,
         wish: u64,
-    ) -> Result<(NonNull<ffi::Region>, u64), FabricError> {
+    ) -> Result<(NonNull<ffi::RawRegion>, u64), FabricError> {
         let (mut region, mut key) = (ptr::null_mut(), 0);
         let (base, len) = (memory.cast(), memory.len());
-        // SAFETY: the memory is kept by the region's owner, and then by `kept`, until all is closed; local operations
-        // on it have the slot, and peers may write only to a window's, to which no reference is ever made.
+        // SAFETY: the region's owner and then `kept` keep the memory until all objects are closed. Local
+        // operations own the slot, and peers may write only to a window's memory, to which no reference is
+        // ever made.
         let rc = unsafe { ffi::cf_register(self.raw(), base, len, purpose, wish, &mut region, &mut key) };
         Ok((
             NonNull::new(region).filter(|_| rc == 0).ok_or_else(|| FabricError::of_registering(len, rc))?,
@@ -93,19 +103,20 @@ impl Core {
     }
 }
 
-impl Drop for Core {
+impl Drop for EndpointCore {
     #[allow(unsafe_code)]
     fn drop(&mut self) {
         let mut what = ptr::null();
         let mut neighbours = self.has_neighbours.then(Neighbours::lock);
-        // SAFETY: opened once, closed once, nobody else has it; regions are gone, as each holds this.
+        // SAFETY: opened once and closed once, without other users. All regions are gone, as each holds the
+        // core.
         let rc = unsafe { ffi::cf_close(self.raw(), &mut what) };
         if let Some(neighbours) = &mut neighbours {
             neighbours.forget(self);
         }
         drop(neighbours);
         if rc != 0 {
-            // What is open may still touch it.
+            // An object that stayed open may still touch the memory.
             let kept = self.kept.get_mut().unwrap_or_else(PoisonError::into_inner);
             std::mem::forget(std::mem::take(kept));
         }
@@ -130,55 +141,59 @@ fn static_text(text: *const c_char) -> String {
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
-/// Who may use a pool's memory.
+/// The allowed users of a pool's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
-    /// Only our own operations.
+    /// Only operations of this end.
     Local,
-    /// Peers, too, may read all of it, at any time, if they have the key.
+    /// Also peers with the key, which may read all of the memory at any time.
     PeersRead,
 }
 
-/// A place in the memory of one end, for the other's operations. Travels over the control channel, which has to be
-/// encrypted where the network isn't trusted: who has the key may use it.
+/// A location in one end's memory, for the operations of the other end. It travels over the control channel,
+/// which must be encrypted on an untrusted network: the key gives access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// An address or an offset: what the provider asks for.
+    /// An address or an offset, as the provider requires.
     pub address: u64,
     /// The region's key.
     pub key: u64,
 }
 
 impl Place {
-    /// So many bytes further on.
+    /// The location `bytes` further on.
     pub fn plus(self, bytes: u64) -> Place {
         Place { address: self.address.wrapping_add(bytes), key: self.key }
     }
 }
 
 /// Registered memory that is deregistered when dropped.
-struct Registered {
-    raw: NonNull<ffi::Region>,
+struct RegisteredMemory {
+    raw: NonNull<ffi::RawRegion>,
     base: usize,
     len: usize,
     key: u64,
-    core: Arc<Core>,
+    core: Arc<EndpointCore>,
     pool: SlotPool,
 }
 
-// SAFETY: as for `Core`; nothing in it changes.
+// SAFETY: as for `EndpointCore`; its values never change.
 #[allow(unsafe_code)]
-unsafe impl Send for Registered {}
+unsafe impl Send for RegisteredMemory {}
 // SAFETY: see `Send`.
 #[allow(unsafe_code)]
-unsafe impl Sync for Registered {}
+unsafe impl Sync for RegisteredMemory {}
 
-impl Registered {
-    fn new(core: &Arc<Core>, pool: &SlotPool, purpose: Purpose) -> Result<Registered, FabricError> {
+impl RegisteredMemory {
+    fn new(
+        core: &Arc<EndpointCore>,
+        pool: &SlotPool,
+        purpose: Purpose,
+    ) -> Result<RegisteredMemory, FabricError> {
         let memory = pool.memory();
         let (raw, key) = core.register(memory, purpose)?;
         let (base, len) = (memory.cast::<u8>().addr(), memory.len());
-        Ok(Registered { raw, base, len, key, core: Arc::clone(core), pool: pool.clone() })
+        Ok(RegisteredMemory { raw, base, len, key, core: Arc::clone(core), pool: pool.clone() })
     }
 
     fn place(&self, offset: usize) -> Place {
@@ -187,40 +202,45 @@ impl Registered {
     }
 }
 
-impl Drop for Registered {
+impl Drop for RegisteredMemory {
     #[allow(unsafe_code)]
     fn drop(&mut self) {
         self.core.keep(self.pool.clone());
-        // SAFETY: registered once and closed once; operations on it hold it. Where it fails the domain can't be closed
-        // either, and `Core` leaks both.
+        // SAFETY: registered once and closed once; operations on the region hold it. If this fails, the
+        // domain can't be closed either, and `EndpointCore` leaks both.
         let _ = unsafe { ffi::cf_deregister(self.raw.as_ptr()) };
     }
 }
 
-/// A pool's memory, registered as a whole: its slots are what operations move. Clones share it; deregistered when the last
-/// is dropped and no operation uses it.
+/// A registered pool: operations move its slots. Clones share the registration, which ends when the last
+/// clone is dropped and no operation uses it.
 #[derive(Clone)]
 pub struct Region {
-    registered: Arc<Registered>,
+    registered: Arc<RegisteredMemory>,
 }
 
 impl Region {
-    pub(crate) fn new(core: &Arc<Core>, pool: &SlotPool, sharing: Sharing) -> Result<Region, FabricError> {
+    pub(crate) fn new(
+        core: &Arc<EndpointCore>,
+        pool: &SlotPool,
+        sharing: Sharing,
+    ) -> Result<Region, FabricError> {
         let purpose = if sharing == Sharing::PeersRead { Purpose::PeersRead } else { Purpose::OwnRma };
-        Ok(Region { registered: Arc::new(Registered::new(core, pool, purpose)?) })
+        Ok(Region { registered: Arc::new(RegisteredMemory::new(core, pool, purpose)?) })
     }
 
-    /// For messages and nothing else.
-    pub(crate) fn of_messages(core: &Arc<Core>, pool: &SlotPool) -> Result<Region, FabricError> {
-        Ok(Region { registered: Arc::new(Registered::new(core, pool, Purpose::Messages)?) })
+    /// A region for messages only.
+    pub(crate) fn of_messages(core: &Arc<EndpointCore>, pool: &SlotPool) -> Result<Region, FabricError> {
+        Ok(Region { registered: Arc::new(RegisteredMemory::new(core, pool, Purpose::Messages)?) })
     }
 
-    /// Where peers find a slot of this pool; nothing for other pools' slots.
+    /// The location of a slot for peers; `None` for a slot of another pool.
     pub fn place_of(&self, slot: &Slot) -> Option<Place> {
         Some(self.registered.place(self.offset_of(slot)?))
     }
 
-    /// Whether an operation or a clone still holds it; then dropping this does not yet deregister it.
+    /// Returns true if an operation or a clone also holds the region. Dropping it then does not deregister it
+    /// yet.
     pub fn is_shared(&self) -> bool {
         Arc::strong_count(&self.registered) > 1
     }
@@ -231,46 +251,45 @@ impl Region {
         (offset + bytes.len() <= self.registered.len).then_some(offset)
     }
 
-    pub(crate) fn belongs_to(&self, core: &Arc<Core>) -> bool {
+    pub(crate) fn belongs_to(&self, core: &Arc<EndpointCore>) -> bool {
         Arc::ptr_eq(&self.registered.core, core)
     }
 
-    pub(crate) fn raw(&self) -> *mut ffi::Region {
+    pub(crate) fn raw(&self) -> *mut ffi::RawRegion {
         self.registered.raw.as_ptr()
     }
 }
 
-/// Memory that peers may write to, at any time until the endpoint is closed; so nobody gets a reference to it, only copies.
-/// A provider may still be writing what a peer began before the window was dropped.
+/// Memory that peers may write to until the endpoint is closed. Callers get copies only, never a reference. A
+/// provider may still write after the window is dropped, if a peer began the write before.
 pub struct Window {
-    registered: Registered,
+    registered: RegisteredMemory,
 }
 
 impl Window {
-    pub(crate) fn new(core: &Arc<Core>, bytes: usize) -> Result<Window, FabricError> {
+    pub(crate) fn new(core: &Arc<EndpointCore>, bytes: usize) -> Result<Window, FabricError> {
         let bytes = bytes.next_multiple_of(4096);
-        let no_memory =
-            |e: carrack_machine::PoolError| FabricError::ours("a window", e.to_string(), Scope::Endpoint);
-        let pool = SlotPool::new(bytes as u64, bytes).map_err(no_memory)?;
-        Ok(Window { registered: Registered::new(core, &pool, Purpose::PeersWrite)? })
+        let pool = SlotPool::new(bytes as u64, bytes)
+            .map_err(|error| FabricError::ours("a window", error.to_string(), Scope::Endpoint))?;
+        Ok(Window { registered: RegisteredMemory::new(core, &pool, Purpose::PeersWrite)? })
     }
 
-    /// Where peers write, at this offset.
+    /// The location for peers' writes at this offset.
     pub fn place(&self, offset: usize) -> Place {
         self.registered.place(offset)
     }
 
-    /// Its size in bytes.
+    /// The size in bytes.
     pub fn len(&self) -> usize {
         self.registered.len
     }
 
-    /// Never.
+    /// Always false.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Copies what is there now.
+    /// Copies the current content.
     ///
     /// # Panics
     /// If the range is not within the window.
@@ -282,8 +301,8 @@ impl Window {
         let mut words = to.chunks_exact_mut(8);
         for (i, word) in words.by_ref().enumerate() {
             let at = start.wrapping_add(8 * i).cast::<[u8; 8]>();
-            // SAFETY: within the window, of which there are no references; volatile, as a peer may be writing there:
-            // then the bytes are whatever they are.
+            // SAFETY: within the window, which has no references. Volatile, as a peer may write at the same
+            // time; the bytes are then arbitrary.
             word.copy_from_slice(&unsafe { at.read_volatile() });
         }
         let done = to.len() / 8 * 8;
@@ -299,7 +318,8 @@ mod tests {
     use super::*;
     use crate::offer::{Filter, usable_offers};
 
-    /// A key that is taken is the one refusal that can be had without hardware (there it is the limit of locked memory).
+    /// A key in use is the only refusal that needs no hardware. With hardware it is the limit of locked
+    /// memory.
     #[test]
     #[allow(unsafe_code)]
     fn a_registration_that_fails_says_so() {
@@ -308,7 +328,7 @@ mod tests {
             Ok(offers) => offers,
             Err(error) => return eprintln!("skipped: {error}"),
         };
-        let core = Core::open(&offers[0], 16).expect("a domain");
+        let core = EndpointCore::open(&offers[0], 16).expect("a domain");
         let pool = SlotPool::new(8192, 4096).expect("a pool");
         let (first, key) = core.register_as(pool.memory(), Purpose::OwnRma, 7).expect("registered");
         let error = core.register_as(pool.memory(), Purpose::OwnRma, 7).expect_err("the key is taken");

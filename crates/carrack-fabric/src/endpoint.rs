@@ -1,7 +1,7 @@
-//! A reliable datagram endpoint (fi_endpoint(3)) with its queue of completions: messages, RMA reads, RMA writes.
+//! A reliable datagram endpoint (fi_endpoint(3)) with its completion queue: messages, RMA reads, RMA writes.
 //!
-//! Driven by one thread at a time, which polls it; nothing here waits but [`Endpoint::wait`]. The number of operations is
-//! bounded, so that the queue of completions can't run over; "full" is flow control and gives the slot back.
+//! One thread at a time drives and polls an endpoint; only [`Endpoint::wait`] waits. The number of operations
+//! is bounded, so that the completion queue can't overflow; "full" is flow control and gives the slot back.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -11,27 +11,27 @@ use std::time::{Duration, Instant};
 use carrack_machine::{Slot, SlotPool};
 
 use crate::calls::{post_it, read_queue, refusal};
-use crate::core::{Core, Place, Region, Sharing, Window};
+use crate::core::{EndpointCore, Place, Region, Sharing, Window};
 use crate::error::{FabricError, Scope};
 use crate::event::{Event, Limits, Refused, Transfer};
 use crate::ffi;
 use crate::name;
-use crate::neighbours::{Neighbour, Neighbours};
+use crate::neighbours::{NameOwner, Neighbours};
 use crate::offer::{Description, Offer};
-use crate::operations::{Kind, Operation, Operations};
+use crate::operations::{Operation, OperationKind, Operations};
 
-/// Another endpoint, as known to this one.
+/// Another endpoint, as known to this endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
     index: usize,
     endpoint: u64,
 }
 
-/// How long the end waits for operations under way: a living peer needs milliseconds.
+/// The time limit for operations under way when an endpoint is dropped. A living peer needs milliseconds.
 const DRAIN: Duration = Duration::from_millis(500);
 
-/// `FI_REMOTE_CQ_DATA`: a notice; with one of `FI_READ`, `FI_WRITE`, `FI_RECV`, `FI_SEND` it is the completion of an
-/// operation of this end (`sockets` marks the writer's own, too), and the context is ours.
+/// `FI_REMOTE_CQ_DATA`: a notice. Together with `FI_READ`, `FI_WRITE`, `FI_RECV` or `FI_SEND` it is the
+/// completion of an operation of this end, with our context (`sockets` also marks the writer's completion).
 const REMOTE_DATA: u64 = 1 << 17;
 const OURS: u64 = 1 << 8 | 1 << 9 | 1 << 10 | 1 << 11;
 
@@ -40,9 +40,9 @@ const BATCH: usize = 16;
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// One end.
+/// A fabric endpoint.
 pub struct Endpoint {
-    core: Arc<Core>,
+    core: Arc<EndpointCore>,
     id: u64,
     description: Description,
     limits: Limits,
@@ -50,14 +50,14 @@ pub struct Endpoint {
     peers: Vec<u64>,
     messages: SlotPool,
     message_region: Region,
-    /// For receives that could not be posted at once.
+    /// Slots for receives that could not be posted yet.
     unposted: Vec<Slot>,
-    /// Kept open as long as this knows them; after `core`, which may look at them when it closes.
-    neighbours: Vec<Arc<Core>>,
+    /// Endpoints kept open while this endpoint knows them. After `core`, which may use them when it closes.
+    neighbours: Vec<Arc<EndpointCore>>,
 }
 
 impl Endpoint {
-    /// Opens one on a domain of its own.
+    /// Opens an endpoint on a domain of its own.
     pub fn open(offer: &Offer, limits: Limits) -> Result<Endpoint, FabricError> {
         let description = offer.description.clone();
         if !description.has_rma || !description.is_reliable_datagram {
@@ -65,7 +65,7 @@ impl Endpoint {
             return Err(FabricError::ours(description.provider, words, Scope::Library));
         }
         let limits = limits.within(&description);
-        let core = Arc::new(Core::open(offer, limits.operations + limits.receives + limits.notices)?);
+        let core = Arc::new(EndpointCore::open(offer, limits.operations + limits.receives + limits.notices)?);
         let messages = limits.message_pool()?;
         let message_region = Region::of_messages(&core, &messages)?;
         let unposted = (0..limits.receives).filter_map(|_| messages.try_lease()).collect();
@@ -88,43 +88,42 @@ impl Endpoint {
         Ok(endpoint)
     }
 
-    /// What it was opened with.
+    /// The offer that the endpoint was opened with.
     pub fn description(&self) -> &Description {
         &self.description
     }
 
-    /// What was granted.
+    /// The granted limits.
     pub fn limits(&self) -> Limits {
         self.limits
     }
 
-    /// Its name, for a peer's [`add_peer`](Endpoint::add_peer) (fi_getname(3)).
+    /// The endpoint's name, for a peer's [`add_peer`](Endpoint::add_peer) (fi_getname(3)).
     #[allow(unsafe_code)]
     pub fn name(&self) -> Result<Vec<u8>, FabricError> {
         let mut name = [0u8; name::LIMIT_BYTES];
         let mut len = name.len();
-        // SAFETY: writes at most `len` bytes and says how many.
+        // SAFETY: writes at most `len` bytes, and their number to `len`.
         match unsafe { ffi::cf_name(self.core.raw(), name.as_mut_ptr(), &mut len) } {
             0 if len <= name.len() => Ok(name[..len].to_vec()),
             rc => Err(FabricError::of_call("fi_getname", rc, Scope::Endpoint)),
         }
     }
 
-    /// Makes a peer known by its name (fi_av(3)). It is told nothing and may not be there.
+    /// Adds a peer by its name (fi_av(3)). Sends nothing; the peer may not exist.
     pub fn add_peer(&mut self, name: &[u8]) -> Result<Peer, FabricError> {
-        let refuse = |words: &str| Err(FabricError::ours("a peer's name", words, Scope::Operation));
         if !name::is_plausible(name, &self.name()?, self.description.address_format) {
-            return refuse("it is not one of this provider's");
+            return Err(refused_name("it is not one of this provider's"));
         }
         if !self.core.has_neighbours() {
             return self.insert_peer(name);
         }
         let neighbours = Neighbours::lock();
         match neighbours.find(name) {
-            Neighbour::Elsewhere => self.insert_peer(name),
-            Neighbour::Closing => refuse("it is being closed"),
-            Neighbour::Here(core) => {
-                // To be let go by our own end only, when the lock is free again.
+            NameOwner::Elsewhere => self.insert_peer(name),
+            NameOwner::Closing => Err(refused_name("it is being closed")),
+            NameOwner::Here(core) => {
+                // Released only when this endpoint is dropped, after the lock is free again.
                 self.neighbours.push(core);
                 self.insert_peer(name)
             }
@@ -134,7 +133,7 @@ impl Endpoint {
     #[allow(unsafe_code)]
     fn insert_peer(&mut self, name: &[u8]) -> Result<Peer, FabricError> {
         let mut peer = 0;
-        // SAFETY: as long as our own name, or ends in a NUL: the library reads no further.
+        // SAFETY: the name is as long as our own name, or ends in a NUL: the library reads no further.
         match unsafe { ffi::cf_add_peer(self.core.raw(), name.as_ptr(), &mut peer) } {
             0 => self.peers.push(peer),
             rc => return Err(FabricError::of_call("fi_av_insert", rc, Scope::Operation)),
@@ -142,21 +141,23 @@ impl Endpoint {
         Ok(Peer { index: self.peers.len() - 1, endpoint: self.id })
     }
 
-    /// Registers a pool's memory for operations of this endpoint, once: registering takes time (fi_mr(3)).
+    /// Registers a pool's memory for operations of this endpoint. Do so once: registering takes time
+    /// (fi_mr(3)).
     pub fn register(&self, pool: &SlotPool, sharing: Sharing) -> Result<Region, FabricError> {
         Region::new(&self.core, pool, sharing)
     }
 
-    /// Memory that peers may write to, rounded up to whole pages.
+    /// Opens memory that peers may write to, rounded up to whole pages.
     pub fn open_window(&self, bytes: usize) -> Result<Window, FabricError> {
         Window::new(&self.core, bytes)
     }
 
-    /// Sends a message of at most `message_bytes`, copying it; false when as many operations as may be are under way.
+    /// Sends a copy of a message of at most `message_bytes`. Returns false while the limit of operations is
+    /// reached.
     pub fn send(&mut self, peer: Peer, message: &[u8], tag: u64) -> Result<bool, FabricError> {
         if message.len() > self.limits.message_bytes {
             return Err(FabricError::ours(
-                Kind::Send.name(),
+                OperationKind::Send.name(),
                 "it is longer than messages may be",
                 Scope::Operation,
             ));
@@ -166,7 +167,7 @@ impl Endpoint {
         let place = Place { address: 0, key: 0 };
         let transfer = Transfer { slot, at: 0, bytes: message.len(), place, tag };
         let region = self.message_region.clone();
-        match self.begin(Kind::Send, Some(peer), &region, transfer, None) {
+        match self.begin(OperationKind::Send, Some(peer), &region, transfer, None) {
             Ok(()) => Ok(true),
             Err(Refused::Full(_)) => Ok(false),
             Err(Refused::Failed(_, error)) => Err(error),
@@ -175,11 +176,11 @@ impl Endpoint {
 
     /// Reads from the peer's memory into a slot of `region` (fi_rma(3)).
     pub fn read(&mut self, peer: Peer, region: &Region, transfer: Transfer) -> Result<(), Refused> {
-        self.begin(Kind::Read, Some(peer), region, transfer, None)
+        self.begin(OperationKind::Read, Some(peer), region, transfer, None)
     }
 
-    /// Writes from a slot of `region` into the peer's window (fi_rma(3)), and leaves it a notice if there is one to leave
-    /// and the provider can (`notice_bytes` of its description).
+    /// Writes from a slot of `region` into the peer's window (fi_rma(3)), and leaves a notice if one is given
+    /// and the provider supports it (`notice_bytes` of its description).
     pub fn write(
         &mut self,
         peer: Peer,
@@ -187,18 +188,18 @@ impl Endpoint {
         transfer: Transfer,
         notice: Option<u64>,
     ) -> Result<(), Refused> {
-        self.begin(Kind::Write, Some(peer), region, transfer, notice)
+        self.begin(OperationKind::Write, Some(peer), region, transfer, notice)
     }
 
-    /// Why this can't be begun at all.
+    /// The reason why the operation can't be posted, if there is one.
     fn objection(
         &self,
-        kind: Kind,
+        kind: OperationKind,
         peer: Option<Peer>,
         region: &Region,
         transfer: &Transfer,
     ) -> Option<&'static str> {
-        let is_rma = matches!(kind, Kind::Read | Kind::Write);
+        let is_rma = matches!(kind, OperationKind::Read | OperationKind::Write);
         let end = transfer.at.checked_add(transfer.bytes);
         if peer.is_some_and(|peer| peer.endpoint != self.id) {
             Some("the peer is another endpoint's")
@@ -217,7 +218,7 @@ impl Endpoint {
 
     fn begin(
         &mut self,
-        kind: Kind,
+        kind: OperationKind,
         peer: Option<Peer>,
         region: &Region,
         transfer: Transfer,
@@ -235,7 +236,7 @@ impl Endpoint {
         let operation = Operation { kind, tag, slot, region: region.clone(), began: Instant::now() };
         let operations = self.operations.as_mut().expect("there until the endpoint is dropped");
         let context = operations.add(operation).map_err(|operation| Refused::Full(operation.slot))?;
-        let post = ffi::Post {
+        let post = ffi::RawPost {
             buffer,
             len: bytes as u64,
             region: region.raw(),
@@ -255,13 +256,13 @@ impl Endpoint {
         }
     }
 
-    /// Gives the provider buffers for peers' messages again.
+    /// Posts the buffers for peers' messages again.
     fn post_receives(&mut self) -> Result<(), FabricError> {
         while let Some(slot) = self.unposted.pop() {
             let place = Place { address: 0, key: 0 };
             let transfer = Transfer { slot, at: 0, bytes: self.limits.message_bytes, place, tag: 0 };
             let region = self.message_region.clone();
-            match self.begin(Kind::Receive, None, &region, transfer, None) {
+            match self.begin(OperationKind::Receive, None, &region, transfer, None) {
                 Ok(()) => {}
                 Err(Refused::Full(slot)) => {
                     self.unposted.push(slot);
@@ -275,10 +276,11 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Moves on and adds what has happened to `events`, without waiting; how many. An error is the endpoint's end.
+    /// Makes progress and appends events without waiting. Returns their number. After an error the endpoint
+    /// is unusable.
     pub fn poll(&mut self, events: &mut Vec<Event>) -> Result<usize, FabricError> {
         let before = events.len();
-        let mut batch = [ffi::Completion::EMPTY; BATCH];
+        let mut batch = [ffi::RawCompletion::EMPTY; BATCH];
         loop {
             let count = read_queue(&self.core, &mut batch)?;
             for completion in &batch[..count] {
@@ -293,7 +295,7 @@ impl Endpoint {
         }
     }
 
-    fn conclude(&mut self, completion: &ffi::Completion) -> Result<Option<Event>, FabricError> {
+    fn conclude(&mut self, completion: &ffi::RawCompletion) -> Result<Option<Event>, FabricError> {
         let is_notice = completion.flags & REMOTE_DATA != 0 && completion.flags & OURS == 0;
         if is_notice && completion.status == 0 {
             return Ok(Some(Event::PeerWrote(completion.data)));
@@ -308,10 +310,10 @@ impl Endpoint {
             _ => Err(FabricError::of_completion(kind.name(), completion)),
         };
         Ok(Some(match kind {
-            Kind::Send => Event::Sent { tag, result },
-            Kind::Read => Event::Read { tag, slot, result },
-            Kind::Write => Event::Written { tag, slot, result },
-            Kind::Receive => {
+            OperationKind::Send => Event::Sent { tag, result },
+            OperationKind::Read => Event::Read { tag, slot, result },
+            OperationKind::Write => Event::Written { tag, slot, result },
+            OperationKind::Receive => {
                 let len = (completion.len as usize).min(self.limits.message_bytes);
                 let message = slot.bytes()[..len].to_vec();
                 self.unposted.push(slot);
@@ -320,8 +322,9 @@ impl Endpoint {
         }))
     }
 
-    /// A completion without an operation: of a peer's operation that failed here, which is the peer's matter; or nonsense.
-    fn unowned(&self, completion: &ffi::Completion) -> Result<Option<Event>, FabricError> {
+    /// A completion without an operation: the failure of a peer's operation, which the peer handles, or an
+    /// error of the library.
+    fn unowned(&self, completion: &ffi::RawCompletion) -> Result<Option<Event>, FabricError> {
         if completion.status != 0 {
             return Ok(None);
         }
@@ -338,44 +341,51 @@ impl Endpoint {
         }
     }
 
-    /// Operations of ours that are not over.
+    /// Operations of this end that are not complete.
     pub fn operations_under_way(&self) -> usize {
-        self.operations.as_ref().map_or(0, |operations| operations.count(|kind| kind != Kind::Receive))
+        self.operations
+            .as_ref()
+            .map_or(0, |operations| operations.count(|kind| kind != OperationKind::Receive))
     }
 
-    /// For how long the oldest of them has been under way: some providers say nothing of a peer that is gone, so whoever
-    /// drives this has a limit, closes the endpoint then, and has its slots back.
+    /// The age of the oldest operation under way. Some providers don't report a lost peer, so the caller
+    /// needs a time limit, after which it closes the endpoint and gets its slots back.
     pub fn oldest_operation(&self) -> Option<Duration> {
         Some(self.operations.as_ref()?.oldest()?.elapsed())
     }
 
-    pub(crate) fn core(&self) -> &Core {
+    pub(crate) fn core(&self) -> &EndpointCore {
         &self.core
     }
 }
 
 impl Drop for Endpoint {
-    /// Gives what is under way half a second to end, and ends the rest. The slots of the rest go back to their pools when the
-    /// last region and window of this endpoint is gone, and with it the domain; on `ofi_rxm` they never do.
+    /// Waits half a second for operations under way and cancels the rest. The slots of the rest return to
+    /// their pools with the domain, when the last region and window of this endpoint is dropped; on `ofi_rxm`
+    /// they never do.
     #[allow(unsafe_code)]
     fn drop(&mut self) {
         self.drain();
         let left = self.operations_under_way();
         let Some(operations) = self.operations.take() else { return };
         if left > 0 && self.description.provider.contains("ofi_rxm") {
-            // Closing it now would crash in its flush (seen with 1.17 and reads under way; libfabric's issue 11828 is
-            // of 2.4): what is leaked holds the domain, too, open for ever.
+            // Closing it now would crash in its flush (seen with 1.17 and reads under way; libfabric's issue
+            // 11828 is about 2.4). The leaked regions keep the domain open for ever too.
             std::mem::forget(operations);
             return;
         }
         if !self.core.has_neighbours() {
-            // SAFETY: ours; where it can't be closed yet the core tries again.
+            // SAFETY: our own endpoint. If it can't be closed yet, the core tries again.
             let _ = unsafe { ffi::cf_close_endpoint(self.core.raw()) };
         }
         let (contexts, slots, regions) = operations.into_parts();
         self.core.keep((contexts, slots));
         drop(regions);
-        // Some that were never posted are of the same pool.
+        // Unposted slots are of the same pool.
         self.core.keep(std::mem::take(&mut self.unposted));
     }
+}
+
+fn refused_name(words: &str) -> FabricError {
+    FabricError::ours("a peer's name", words, Scope::Operation)
 }

@@ -1,4 +1,4 @@
-//! What goes wrong, in our words and the library's.
+//! The errors of this crate and of libfabric.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -6,28 +6,28 @@ use carrack_machine::{Resource, resource_limit};
 
 use crate::ffi;
 
-/// What a failure spoils.
+/// The extent of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// One operation; others go on. The same may be tried again.
+    /// One operation. Others continue, and the same operation may be tried again.
     Operation,
-    /// The endpoint: it is to be closed, and the session continues over another transport or ends.
+    /// The endpoint. It must be closed, and the session continues over another transport or ends.
     Endpoint,
     /// Every use of the library in this process.
     Library,
 }
 
-/// A call or an operation that failed.
+/// A failed call or operation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}: {words}")]
 pub struct FabricError {
     /// The call or the operation.
     pub what: String,
-    /// libfabric's number (`FI_E...`, positive); 0 where it is not the library that complains.
+    /// libfabric's number (`FI_E...`, positive); 0 for an error of this crate.
     pub code: i32,
-    /// Its words, and the provider's where it has some.
+    /// The library's text, with the provider's where it has one.
     pub words: String,
-    /// What it spoils.
+    /// The extent of the failure.
     pub scope: Scope,
 }
 
@@ -38,13 +38,14 @@ pub(crate) const EAGAIN: i32 = 11;
 const ENOMEM: i32 = 12;
 
 impl FabricError {
-    /// The answer of a call.
+    /// The error of a call.
     pub(crate) fn of_call(what: impl Into<String>, code: c_int, scope: Scope) -> FabricError {
         let code = code.saturating_abs();
         FabricError { what: what.into(), code, words: words_of(code), scope }
     }
 
-    /// So many bytes could not be registered. Hardware has them locked, which few users may do with much (RLIMIT_MEMLOCK, getrlimit(2)).
+    /// The error of a registration. Hardware needs the memory locked, and most users may lock little
+    /// (RLIMIT_MEMLOCK, getrlimit(2)).
     pub(crate) fn of_registering(bytes: usize, code: c_int) -> FabricError {
         let mut error =
             FabricError::of_call(format!("registering {} KiB", bytes >> 10), code, Scope::Endpoint);
@@ -55,8 +56,8 @@ impl FabricError {
         error
     }
 
-    /// An operation that was posted and failed.
-    pub(crate) fn of_completion(what: &str, completion: &ffi::Completion) -> FabricError {
+    /// The error of a posted operation.
+    pub(crate) fn of_completion(what: &str, completion: &ffi::RawCompletion) -> FabricError {
         let provider = text(&completion.words);
         let mut words = words_of(completion.status);
         if !provider.is_empty() && provider != words {
@@ -65,16 +66,16 @@ impl FabricError {
         FabricError { what: what.to_string(), code: completion.status, words, scope: Scope::Operation }
     }
 
-    /// Something that we refuse ourselves.
+    /// An error of this crate.
     pub(crate) fn ours(what: impl Into<String>, words: impl Into<String>, scope: Scope) -> FabricError {
         FabricError { what: what.into(), code: 0, words: words.into(), scope }
     }
 }
 
-/// `fi_strerror(3)`. Only once the library is loaded.
+/// `fi_strerror(3)`. Only while the library is loaded.
 #[allow(unsafe_code)]
 fn words_of(code: i32) -> String {
-    // SAFETY: errors with numbers come from the library only, which is then loaded; the text is static.
+    // SAFETY: error numbers come only from the library, which is then loaded; the text is static.
     let words = unsafe { CStr::from_ptr(ffi::cf_strerror(code)) };
     words.to_string_lossy().into_owned()
 }

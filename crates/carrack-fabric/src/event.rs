@@ -1,4 +1,4 @@
-//! What goes into an endpoint and what comes out of it.
+//! The requests to an endpoint and its events.
 
 use carrack_machine::{Slot, SlotPool};
 
@@ -6,21 +6,21 @@ use crate::core::Place;
 use crate::error::{FabricError, Scope};
 use crate::offer::Description;
 
-/// How much an endpoint may have under way. Less where the provider takes less.
+/// The limits on operations under way. The provider may grant less.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Reads, writes and messages of ours.
+    /// Reads, writes and messages of this end.
     pub operations: usize,
-    /// Messages of peers that may arrive before they are polled.
+    /// Messages of peers that may arrive between two polls.
     pub receives: usize,
     /// Bytes of the largest message.
     pub message_bytes: usize,
-    /// Notices of peers' writes that may arrive before they are polled: as many as they have credits.
+    /// Notices of peers' writes that may arrive between two polls: as many as the peers have credits.
     pub notices: usize,
 }
 
 impl Default for Limits {
-    /// For a lane of 64 slots under way, each with a message there and back.
+    /// For a lane of 64 slots under way, each with a message in both directions.
     fn default() -> Limits {
         Limits { operations: 128, receives: 64, message_bytes: 4096, notices: 128 }
     }
@@ -28,8 +28,6 @@ impl Default for Limits {
 
 impl Limits {
     pub(crate) fn within(self, description: &Description) -> Limits {
-        let at_most =
-            |wish: usize, granted: u64| wish.clamp(1, usize::try_from(granted).unwrap_or(usize::MAX).max(1));
         Limits {
             operations: at_most(self.operations, description.send_operations),
             receives: at_most(self.receives, description.receive_operations),
@@ -44,49 +42,53 @@ impl Limits {
     }
 }
 
-/// What an RMA operation moves: `bytes` of a slot, from `at` on, to or from a place at the peer.
+fn at_most(wanted: usize, granted: u64) -> usize {
+    wanted.clamp(1, usize::try_from(granted).unwrap_or(usize::MAX).max(1))
+}
+
+/// An RMA operation: `bytes` of a slot from `at` on, to or from a location at the peer.
 #[derive(Debug)]
 pub struct Transfer {
-    /// The operation's until it is over.
+    /// The slot, which the operation owns until its completion.
     pub slot: Slot,
-    /// Where in the slot.
+    /// The offset in the slot.
     pub at: usize,
-    /// How many bytes; not 0.
+    /// The number of bytes, at least 1.
     pub bytes: usize,
-    /// Where at the peer.
+    /// The location at the peer.
     pub place: Place,
-    /// Comes back with the completion.
+    /// Returned with the completion.
     pub tag: u64,
 }
 
-/// What happened.
+/// An event of an endpoint.
 #[derive(Debug)]
 pub enum Event {
     /// A message of a peer.
     Message(Vec<u8>),
-    /// A message was sent, or could not be.
+    /// A message was sent, or its sending failed.
     Sent {
-        /// The caller's.
+        /// The caller's tag.
         tag: u64,
-        /// Whether it has left; the peer may not have it yet.
+        /// Success means that the message has left. The peer may not have it yet.
         result: Result<(), FabricError>,
     },
     /// An RMA read is over.
     Read {
-        /// The caller's.
+        /// The caller's tag.
         tag: u64,
-        /// The transfer's.
+        /// The transfer's slot.
         slot: Slot,
-        /// Whether the bytes are in the slot.
+        /// Success means that the bytes are in the slot.
         result: Result<(), FabricError>,
     },
     /// An RMA write is over.
     Written {
-        /// The caller's.
+        /// The caller's tag.
         tag: u64,
-        /// The transfer's.
+        /// The transfer's slot.
         slot: Slot,
-        /// Whether the bytes are in the peer's memory.
+        /// Success means that the bytes are in the peer's memory.
         result: Result<(), FabricError>,
     },
     /// A peer wrote to a window and left this notice.
@@ -95,11 +97,11 @@ pub enum Event {
     ReceiveFailed(FabricError),
 }
 
-/// Why an operation was not begun. The slot comes back.
+/// The reason why an operation was not posted. Carries the slot back.
 #[derive(Debug)]
 pub enum Refused {
-    /// As many as there may be are under way: poll, and try again.
+    /// The limit of operations is reached: poll, then try again.
     Full(Slot),
-    /// It can't be done.
+    /// The operation is invalid, or the library refused it.
     Failed(Slot, FabricError),
 }

@@ -1,4 +1,4 @@
-//! What shim/shim.h declares.
+//! The declarations of shim/shim.h.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -7,7 +7,7 @@ pub(crate) const CONTEXT_BYTES: usize = 64;
 
 /// `struct cf_offer`.
 #[repr(C)]
-pub(crate) struct Offer {
+pub(crate) struct RawOffer {
     pub(crate) provider: [c_char; 64],
     pub(crate) fabric: [c_char; 128],
     pub(crate) domain: [c_char; 64],
@@ -30,7 +30,7 @@ pub(crate) struct Offer {
 /// `struct cf_completion`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(crate) struct Completion {
+pub(crate) struct RawCompletion {
     pub(crate) context: *mut c_void,
     pub(crate) flags: u64,
     pub(crate) len: u64,
@@ -40,8 +40,8 @@ pub(crate) struct Completion {
     pub(crate) words: [c_char; 128],
 }
 
-impl Completion {
-    pub(crate) const EMPTY: Completion = Completion {
+impl RawCompletion {
+    pub(crate) const EMPTY: RawCompletion = RawCompletion {
         context: std::ptr::null_mut(),
         flags: 0,
         len: 0,
@@ -54,10 +54,10 @@ impl Completion {
 
 /// `struct cf_post`.
 #[repr(C)]
-pub(crate) struct Post {
+pub(crate) struct RawPost {
     pub(crate) buffer: *mut c_void,
     pub(crate) len: u64,
-    pub(crate) region: *mut Region,
+    pub(crate) region: *mut RawRegion,
     pub(crate) peer: u64,
     pub(crate) address: u64,
     pub(crate) key: u64,
@@ -66,7 +66,7 @@ pub(crate) struct Post {
     pub(crate) context: *mut c_void,
 }
 
-/// What memory is registered for: the enumeration before `cf_register`.
+/// The purpose of registered memory: the enumeration before `cf_register`.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
@@ -78,13 +78,13 @@ pub(crate) enum Purpose {
 
 /// `struct cf_endpoint`.
 #[repr(C)]
-pub(crate) struct Endpoint {
+pub(crate) struct RawEndpoint {
     _opaque: [u8; 0],
 }
 
 /// `struct cf_region`.
 #[repr(C)]
-pub(crate) struct Region {
+pub(crate) struct RawRegion {
     _opaque: [u8; 0],
 }
 
@@ -101,36 +101,36 @@ unsafe extern "C" {
         head: *mut *mut c_void,
     ) -> c_int;
     pub(crate) fn cf_next(info: *mut c_void) -> *mut c_void;
-    pub(crate) fn cf_describe(info: *mut c_void, offer: *mut Offer);
+    pub(crate) fn cf_describe(info: *mut c_void, offer: *mut RawOffer);
     pub(crate) fn cf_duplicate(info: *mut c_void) -> *mut c_void;
     pub(crate) fn cf_free(info: *mut c_void);
     pub(crate) fn cf_open(
         info: *mut c_void,
         completions: u64,
-        out: *mut *mut Endpoint,
+        out: *mut *mut RawEndpoint,
         what: *mut *const c_char,
     ) -> c_int;
-    pub(crate) fn cf_close_endpoint(endpoint: *mut Endpoint) -> c_int;
-    pub(crate) fn cf_close(endpoint: *mut Endpoint, what: *mut *const c_char) -> c_int;
-    pub(crate) fn cf_name(endpoint: *mut Endpoint, name: *mut u8, len: *mut usize) -> c_int;
-    pub(crate) fn cf_add_peer(endpoint: *mut Endpoint, name: *const u8, peer: *mut u64) -> c_int;
+    pub(crate) fn cf_close_endpoint(endpoint: *mut RawEndpoint) -> c_int;
+    pub(crate) fn cf_close(endpoint: *mut RawEndpoint, what: *mut *const c_char) -> c_int;
+    pub(crate) fn cf_name(endpoint: *mut RawEndpoint, name: *mut u8, len: *mut usize) -> c_int;
+    pub(crate) fn cf_add_peer(endpoint: *mut RawEndpoint, name: *const u8, peer: *mut u64) -> c_int;
     pub(crate) fn cf_register(
-        endpoint: *mut Endpoint,
+        endpoint: *mut RawEndpoint,
         base: *mut c_void,
         len: usize,
         purpose: Purpose,
         key: u64,
-        out: *mut *mut Region,
+        out: *mut *mut RawRegion,
         chosen_key: *mut u64,
     ) -> c_int;
-    pub(crate) fn cf_deregister(region: *mut Region) -> c_int;
-    pub(crate) fn cf_send(endpoint: *mut Endpoint, post: *const Post) -> c_int;
-    pub(crate) fn cf_receive(endpoint: *mut Endpoint, post: *const Post) -> c_int;
-    pub(crate) fn cf_read(endpoint: *mut Endpoint, post: *const Post) -> c_int;
-    pub(crate) fn cf_write(endpoint: *mut Endpoint, post: *const Post) -> c_int;
-    pub(crate) fn cf_poll(endpoint: *mut Endpoint, out: *mut Completion, limit: c_int) -> c_int;
-    pub(crate) fn cf_wait_fd(endpoint: *mut Endpoint) -> c_int;
-    pub(crate) fn cf_may_wait(endpoint: *mut Endpoint) -> c_int;
+    pub(crate) fn cf_deregister(region: *mut RawRegion) -> c_int;
+    pub(crate) fn cf_send(endpoint: *mut RawEndpoint, post: *const RawPost) -> c_int;
+    pub(crate) fn cf_receive(endpoint: *mut RawEndpoint, post: *const RawPost) -> c_int;
+    pub(crate) fn cf_read(endpoint: *mut RawEndpoint, post: *const RawPost) -> c_int;
+    pub(crate) fn cf_write(endpoint: *mut RawEndpoint, post: *const RawPost) -> c_int;
+    pub(crate) fn cf_poll(endpoint: *mut RawEndpoint, out: *mut RawCompletion, limit: c_int) -> c_int;
+    pub(crate) fn cf_wait_fd(endpoint: *mut RawEndpoint) -> c_int;
+    pub(crate) fn cf_may_wait(endpoint: *mut RawEndpoint) -> c_int;
     #[cfg(test)]
     fn cf_layout(sizes: *mut usize);
 }
@@ -147,13 +147,13 @@ mod tests {
         // SAFETY: fills eight sizes.
         unsafe { cf_layout(theirs.as_mut_ptr()) };
         let ours = [
-            size_of::<Offer>(),
-            offset_of!(Offer, caps),
-            offset_of!(Offer, pci),
-            size_of::<Completion>(),
-            offset_of!(Completion, words),
-            size_of::<Post>(),
-            offset_of!(Post, context),
+            size_of::<RawOffer>(),
+            offset_of!(RawOffer, caps),
+            offset_of!(RawOffer, pci),
+            size_of::<RawCompletion>(),
+            offset_of!(RawCompletion, words),
+            size_of::<RawPost>(),
+            offset_of!(RawPost, context),
             CONTEXT_BYTES,
         ];
         assert_eq!(ours, theirs);

@@ -1,13 +1,14 @@
-//! RMA between two processes, over whatever network libfabric has a provider for (L5).
+//! RMA between two processes, over any network that libfabric has a provider for (L5).
 //!
-//! The library is found at run time: one program runs where it is installed and where it isn't, and says why there is no
-//! fabric. C calls are in `shim/`; `unsafe` is here and nowhere above. What safe code can't do:
+//! libfabric is loaded at run time: the same program runs with and without it, and reports the reason if it
+//! is missing. The C calls are in `shim/`; only this crate has their `unsafe`. Safe code can't:
 //!
-//! * take memory away from an operation: it owns its slot until its completion, and its region is held;
+//! * take memory away from an operation: it owns its slot until its completion, and holds its region;
 //! * look at memory that a peer may be writing to: a [`Window`] gives copies only;
-//! * free what a provider might still touch: that is kept until everything of the endpoint is closed.
+//! * free memory that a provider might still touch: it is kept until all objects of the endpoint are closed.
 //!
-//! Sources: fi_getinfo(3), fi_endpoint(3), fi_cq(3), fi_mr(3), fi_rma(3), fi_msg(3). How a lane uses it: docs/fabric.md.
+//! Sources: fi_getinfo(3), fi_endpoint(3), fi_cq(3), fi_mr(3), fi_rma(3), fi_msg(3). The use by a lane:
+//! docs/fabric.md.
 
 mod calls;
 mod core;

@@ -1,6 +1,7 @@
-//! Names of endpoints, which a peer sends and the library takes at their word.
+//! Endpoint names, which come from a peer and which libfabric does not check.
 
-/// Bytes that a name may have: EFA's and verbs' have some dozens, shm's is a path's last part.
+/// The longest name in bytes: names of EFA and verbs have some dozens, and a name of shm is the last part of
+/// a path.
 pub(crate) const LIMIT_BYTES: usize = 256;
 
 const FI_SOCKADDR: u32 = 1;
@@ -8,8 +9,8 @@ const FI_SOCKADDR_IN: u32 = 2;
 const FI_SOCKADDR_IN6: u32 = 3;
 const FI_ADDR_STR: u32 = 9;
 
-/// Whether the library can be given this name: it reads as many bytes as the format has, whatever we were sent. `ours`
-/// is one of the same provider.
+/// Returns true if the library can take this name: it reads as many bytes as the format has, whatever the
+/// length of the name. `ours` is a name of the same provider.
 pub(crate) fn is_plausible(name: &[u8], ours: &[u8], format: u32) -> bool {
     if name.is_empty() || name.len() > LIMIT_BYTES {
         return false;
@@ -23,7 +24,7 @@ pub(crate) fn is_plausible(name: &[u8], ours: &[u8], format: u32) -> bool {
     }
 }
 
-/// `fi_shm://1234:0:0` and a NUL: it becomes a file's name in /dev/shm, so no path.
+/// `fi_shm://1234:0:0` and a NUL. It becomes a file name in /dev/shm, so it must not be a path.
 fn is_text(name: &[u8]) -> bool {
     let Some((0, characters)) = name.split_last() else { return false };
     let rest = characters.windows(3).position(|w| w == b"://").map_or(characters, |at| &characters[at + 3..]);

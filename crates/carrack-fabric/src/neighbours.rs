@@ -1,27 +1,28 @@
 //! Endpoints of shm that know each other within one process.
 //!
-//! The provider has one mapping of an endpoint's shared memory in a process, which goes when that endpoint is closed; a
-//! send of another to it is then a crash (1.17). So whoever knows an endpoint of its own process keeps it open.
+//! The provider has one mapping of an endpoint's shared memory in a process, and unmaps it when that endpoint
+//! is closed; a send of another endpoint to it then crashes (1.17). So an endpoint keeps the endpoints of its
+//! own process open that it knows.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::core::Core;
+use crate::core::EndpointCore;
 
-/// Those that are open, by name.
-static OPEN: Mutex<Vec<(Vec<u8>, Weak<Core>)>> = Mutex::new(Vec::new());
+/// Open endpoints by name.
+static OPEN: Mutex<Vec<(Vec<u8>, Weak<EndpointCore>)>> = Mutex::new(Vec::new());
 
-/// As long as it is held, no endpoint of shm is closed.
+/// A lock under which no endpoint of shm is closed.
 pub(crate) struct Neighbours {
-    open: MutexGuard<'static, Vec<(Vec<u8>, Weak<Core>)>>,
+    open: MutexGuard<'static, Vec<(Vec<u8>, Weak<EndpointCore>)>>,
 }
 
-/// What is known of a name.
-pub(crate) enum Neighbour {
+/// The owner of an endpoint's name.
+pub(crate) enum NameOwner {
     /// An open endpoint of this process.
-    Here(Arc<Core>),
-    /// One that is about to be closed.
+    Here(Arc<EndpointCore>),
+    /// An endpoint of this process that is being closed.
     Closing,
-    /// None of this process.
+    /// No endpoint of this process.
     Elsewhere,
 }
 
@@ -30,20 +31,20 @@ impl Neighbours {
         Neighbours { open: OPEN.lock().unwrap_or_else(PoisonError::into_inner) }
     }
 
-    pub(crate) fn add(&mut self, name: Vec<u8>, core: &Arc<Core>) {
+    pub(crate) fn add(&mut self, name: Vec<u8>, core: &Arc<EndpointCore>) {
         self.open.push((name, Arc::downgrade(core)));
     }
 
-    pub(crate) fn find(&self, name: &[u8]) -> Neighbour {
+    pub(crate) fn find(&self, name: &[u8]) -> NameOwner {
         match self.open.iter().find(|(known, _)| known == name).map(|(_, core)| core.upgrade()) {
-            Some(Some(core)) => Neighbour::Here(core),
-            Some(None) => Neighbour::Closing,
-            None => Neighbour::Elsewhere,
+            Some(Some(core)) => NameOwner::Here(core),
+            Some(None) => NameOwner::Closing,
+            None => NameOwner::Elsewhere,
         }
     }
 
-    /// Forgets those that are closed.
-    pub(crate) fn forget(&mut self, core: *const Core) {
+    /// Removes a closed endpoint.
+    pub(crate) fn forget(&mut self, core: *const EndpointCore) {
         self.open.retain(|(_, known)| !std::ptr::eq(known.as_ptr(), core));
     }
 }

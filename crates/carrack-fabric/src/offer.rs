@@ -1,6 +1,6 @@
-//! What the library offers here: providers, their fabrics, domains and NICs (fi_getinfo(3)).
+//! libfabric's offers on this host: providers with their fabrics, domains and NICs (fi_getinfo(3)).
 
-use std::ffi::{CStr, CString, c_void};
+use std::ffi::{CStr, CString, c_char, c_void};
 use std::fs;
 use std::ptr::{self, NonNull};
 
@@ -14,13 +14,13 @@ const FI_MR_PROV_KEY: u64 = 1 << 6;
 /// `-FI_ENODATA`: nothing matches.
 const NO_DATA: i32 = -61;
 
-/// Finds libfabric.so.1 (fi_version(3)); its version, or why it is not there.
+/// Loads libfabric.so.1 (fi_version(3)) and returns its version.
 #[allow(unsafe_code)]
 pub fn library() -> Result<(u16, u16), FabricError> {
-    // SAFETY: may be called by any thread at any time; the answer is a static string or NULL.
+    // SAFETY: any thread may call it at any time; the result is a static string or NULL.
     let why = unsafe { ffi::cf_load() };
     if !why.is_null() {
-        // SAFETY: a string that nobody changes any more.
+        // SAFETY: a string that does not change any more.
         let words = unsafe { CStr::from_ptr(why) }.to_string_lossy().into_owned();
         let words = format!("{words}; install libfabric1 (Debian) or libfabric (others)");
         return Err(FabricError::ours("no libfabric", words, Scope::Library));
@@ -30,37 +30,37 @@ pub fn library() -> Result<(u16, u16), FabricError> {
     Ok(((version >> 16) as u16, (version & 0xffff) as u16))
 }
 
-/// What to look for.
+/// The offers to look for.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
-    /// A provider, as libfabric names it: `tcp;ofi_rxm`, `shm`, `verbs;ofi_rxm`; none: all.
+    /// A provider, as libfabric names it: `tcp;ofi_rxm`, `shm`, `verbs;ofi_rxm`; `None` for all.
     pub provider: Option<String>,
-    /// An address of this host that endpoints shall use, such as `127.0.0.1`; none: any. Not for `shm`.
+    /// An address of this host that endpoints shall use, such as `127.0.0.1`; `None` for any. Not for `shm`.
     pub source: Option<String>,
 }
 
-/// What is known of an offer.
+/// The properties of an offer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
-    /// `tcp;ofi_rxm`.
+    /// The provider, such as `tcp;ofi_rxm`.
     pub provider: String,
     /// The network.
     pub fabric: String,
-    /// The device: of network interfaces, its name.
+    /// The device; for a network interface its name.
     pub domain: String,
-    /// The NIC's name, where the provider tells.
+    /// The NIC's name, if the provider gives it.
     pub nic: Option<String>,
-    /// Its PCI address, as sysfs writes it (`0000:81:00.0`).
+    /// The device's PCI address, as sysfs writes it (`0000:81:00.0`).
     pub pci: Option<String>,
-    /// The NUMA node that it is attached to, where sysfs tells.
+    /// The NUMA node of the device, if sysfs gives it.
     pub numa_node: Option<u32>,
-    /// Whether it is for messages between endpoints without connections (`FI_EP_RDM`).
+    /// True for messages between endpoints without connections (`FI_EP_RDM`).
     pub is_reliable_datagram: bool,
-    /// Whether it does messages and RMA.
+    /// True if the provider has messages and RMA.
     pub has_rma: bool,
-    /// Whether places in memory are named by their address (`FI_MR_VIRT_ADDR`), or by their offset in a region.
+    /// True if a location is an address (`FI_MR_VIRT_ADDR`), false if it is an offset in a region.
     pub by_address: bool,
-    /// Whether the provider chooses keys (`FI_MR_PROV_KEY`), or we do.
+    /// True if the provider chooses keys (`FI_MR_PROV_KEY`).
     pub chooses_keys: bool,
     /// All bits of the memory mode (fi_mr(3)).
     pub mr_mode: u64,
@@ -70,22 +70,22 @@ pub struct Description {
     pub inject_bytes: u64,
     /// The largest operation.
     pub max_message_bytes: u64,
-    /// Bytes that a write can leave in the peer's completion queue; 0: it can't.
+    /// Bytes that a write can leave in the peer's completion queue; 0 without support.
     pub notice_bytes: u64,
     /// Operations that may be under way.
     pub send_operations: u64,
     /// Receives that may be posted.
     pub receive_operations: u64,
-    /// Whether it moves on without being polled.
+    /// True if operations progress without polling.
     pub progresses_by_itself: bool,
-    /// How names of endpoints look (`FI_SOCKADDR_IN`, ...).
+    /// The format of endpoint names (`FI_SOCKADDR_IN`, ...).
     pub address_format: u32,
 }
 
-/// An entry of the list: what an [endpoint](crate::Endpoint) is opened with.
+/// An entry of the list, to open an [endpoint](crate::Endpoint) with.
 pub struct Offer {
     info: NonNull<c_void>,
-    /// What is known of it.
+    /// The offer's properties.
     pub description: Description,
 }
 
@@ -111,17 +111,18 @@ impl std::fmt::Debug for Offer {
 impl Drop for Offer {
     #[allow(unsafe_code)]
     fn drop(&mut self) {
-        // SAFETY: a copy that is ours, freed once.
+        // SAFETY: our own copy, freed once.
         unsafe { ffi::cf_free(self.info()) }
     }
 }
 
-/// All that there is, for people: also what [endpoints](crate::Endpoint) can't use.
+/// All offers, also those that [endpoints](crate::Endpoint) can't use. For display.
 pub fn all_offers(filter: &Filter) -> Result<Vec<Offer>, FabricError> {
     list(filter, false)
 }
 
-/// Those that endpoints can use, the library's favourite first; an error that says why there is none.
+/// The offers that endpoints can use, libfabric's first choice first. Fails with the reason if there are
+/// none.
 pub fn usable_offers(filter: &Filter) -> Result<Vec<Offer>, FabricError> {
     let found = list(filter, true)?;
     if !found.is_empty() {
@@ -138,8 +139,13 @@ pub fn usable_offers(filter: &Filter) -> Result<Vec<Offer>, FabricError> {
 }
 
 fn c_string(text: Option<&str>) -> Result<Option<CString>, FabricError> {
-    let bad = |_| FabricError::ours("fi_getinfo", "a name with a NUL in it", Scope::Library);
-    text.map(CString::new).transpose().map_err(bad)
+    text.map(CString::new)
+        .transpose()
+        .map_err(|_| FabricError::ours("fi_getinfo", "a name with a NUL in it", Scope::Library))
+}
+
+fn pointer(text: &Option<CString>) -> *const c_char {
+    text.as_ref().map_or(ptr::null(), |text| text.as_ptr())
 }
 
 #[allow(unsafe_code)]
@@ -147,10 +153,9 @@ fn list(filter: &Filter, is_usable: bool) -> Result<Vec<Offer>, FabricError> {
     library()?;
     let provider = c_string(filter.provider.as_deref())?;
     let source = c_string(filter.source.as_deref())?;
-    let start = |text: &Option<CString>| text.as_ref().map_or(ptr::null(), |text| text.as_ptr());
     let mut head = ptr::null_mut();
     // SAFETY: strings that live until the call returns, or NULL; the library is loaded.
-    let rc = unsafe { ffi::cf_list(start(&provider), start(&source), is_usable.into(), &mut head) };
+    let rc = unsafe { ffi::cf_list(pointer(&provider), pointer(&source), is_usable.into(), &mut head) };
     match rc {
         0 => {}
         NO_DATA => return Ok(Vec::new()),
@@ -159,12 +164,12 @@ fn list(filter: &Filter, is_usable: bool) -> Result<Vec<Offer>, FabricError> {
     let mut offers = Vec::new();
     let mut at = head;
     while !at.is_null() {
-        // SAFETY: an entry of the list that the library just gave us.
+        // SAFETY: an entry of the list that the library returned.
         offers.extend(unsafe { copy(at) });
         // SAFETY: the same.
         at = unsafe { ffi::cf_next(at) };
     }
-    // SAFETY: the whole list, freed once; what we keep are copies.
+    // SAFETY: the whole list, freed once; the offers are copies.
     unsafe { ffi::cf_free(head) };
     Ok(offers)
 }
@@ -173,18 +178,18 @@ fn list(filter: &Filter, is_usable: bool) -> Result<Vec<Offer>, FabricError> {
 /// `info` is an entry of fi_getinfo's.
 #[allow(unsafe_code)]
 unsafe fn copy(info: *mut c_void) -> Option<Offer> {
-    let mut raw = std::mem::MaybeUninit::<ffi::Offer>::uninit();
-    // SAFETY: the call fills all of it.
+    let mut raw = std::mem::MaybeUninit::<ffi::RawOffer>::uninit();
+    // SAFETY: the call fills the whole structure.
     let raw = unsafe {
         ffi::cf_describe(info, raw.as_mut_ptr());
         raw.assume_init()
     };
-    // SAFETY: as the caller says.
+    // SAFETY: the caller's promise.
     let info = NonNull::new(unsafe { ffi::cf_duplicate(info) })?;
     Some(Offer { info, description: describe(&raw) })
 }
 
-fn describe(raw: &ffi::Offer) -> Description {
+fn describe(raw: &ffi::RawOffer) -> Description {
     let domain = text(&raw.domain);
     let [segment, bus, device, function] = raw.pci;
     let pci = (raw.has_pci != 0).then(|| format!("{segment:04x}:{bus:02x}:{device:02x}.{function:x}"));
@@ -211,14 +216,15 @@ fn describe(raw: &ffi::Offer) -> Description {
     }
 }
 
-/// From sysfs (Documentation/ABI/testing/sysfs-bus-pci): by the PCI address, else by the name of a network interface
-/// (`eth0`) or of an RDMA device (`mlx5_0`, and libfabric's `mlx5_0-rdm`). -1 there means that no node is nearer.
+/// The NUMA node by sysfs (Documentation/ABI/testing/sysfs-bus-pci): by the PCI address, else by the name of
+/// a network interface (`eth0`) or an RDMA device (`mlx5_0`, and libfabric's `mlx5_0-rdm`). A value of -1
+/// means that no node is nearer.
 fn numa_node(pci: Option<&str>, domain: &str) -> Option<u32> {
     let device = domain.split('-').next().unwrap_or(domain);
-    let is_name = |name: &str| !name.is_empty() && !name.contains(['/', '\0']) && !name.starts_with('.');
+    let is_name = !device.is_empty() && !device.contains(['/', '\0']) && !device.starts_with('.');
     let mut places = Vec::new();
     places.extend(pci.map(|pci| format!("/sys/bus/pci/devices/{pci}/numa_node")));
-    if is_name(device) {
+    if is_name {
         places.push(format!("/sys/class/net/{device}/device/numa_node"));
         places.push(format!("/sys/class/infiniband/{device}/device/numa_node"));
     }

@@ -1,5 +1,5 @@
-//! The operations that are under way: each has a context, which is the provider's until the completion, and what it
-//! works on.
+//! The operations under way. Each has its slot, its region, and a context that belongs to the provider until
+//! the completion.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -11,39 +11,39 @@ use crate::core::Region;
 use crate::ffi::CONTEXT_BYTES;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum OperationKind {
     Send,
     Receive,
     Read,
     Write,
 }
 
-impl Kind {
+impl OperationKind {
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Kind::Send => "sending a message",
-            Kind::Receive => "receiving a message",
-            Kind::Read => "an RMA read",
-            Kind::Write => "an RMA write",
+            OperationKind::Send => "sending a message",
+            OperationKind::Receive => "receiving a message",
+            OperationKind::Read => "an RMA read",
+            OperationKind::Write => "an RMA write",
         }
     }
 }
 
-/// An operation.
+/// An operation under way.
 pub(crate) struct Operation {
-    pub(crate) kind: Kind,
+    pub(crate) kind: OperationKind,
     pub(crate) tag: u64,
     pub(crate) slot: Slot,
-    /// That the slot lies in: registered at least until the completion.
+    /// The slot's region, registered at least until the completion.
     pub(crate) region: Region,
     pub(crate) began: Instant,
 }
 
-/// `struct fi_context2`, as an array of places.
+/// `struct fi_context2`, as bytes.
 #[repr(C, align(8))]
 struct Context([u8; CONTEXT_BYTES]);
 
-/// The contexts. Never moved, never looked into.
+/// The contexts. Never moved or read.
 pub(crate) struct Contexts {
     first: NonNull<Context>,
     count: usize,
@@ -63,7 +63,7 @@ impl Contexts {
         self.first.as_ptr().wrapping_add(index).cast()
     }
 
-    /// The place of a context; nothing for what is none of them.
+    /// The index of a context; `None` for any other pointer.
     fn index_of(&self, context: *mut c_void) -> Option<usize> {
         let offset = context.addr().checked_sub(self.first.addr().get())?;
         let (index, rest) = (offset / CONTEXT_BYTES, offset % CONTEXT_BYTES);
@@ -80,7 +80,7 @@ impl Drop for Contexts {
     }
 }
 
-/// A bounded number of operations.
+/// A bounded table of operations.
 pub(crate) struct Operations {
     contexts: Contexts,
     entries: Vec<Option<Operation>>,
@@ -96,14 +96,14 @@ impl Operations {
         }
     }
 
-    /// Takes an operation in; its context, or the operation back when there are as many as there may be.
+    /// Adds an operation and returns its context. Gives the operation back if the table is full.
     pub(crate) fn add(&mut self, operation: Operation) -> Result<*mut c_void, Operation> {
         let Some(index) = self.free.pop() else { return Err(operation) };
         self.entries[index] = Some(operation);
         Ok(self.contexts.at(index))
     }
 
-    /// The operation of a context, which is over; nothing if there is none.
+    /// Removes the completed operation of a context; `None` if there is none.
     pub(crate) fn take(&mut self, context: *mut c_void) -> Option<Operation> {
         let index = self.contexts.index_of(context)?;
         let operation = self.entries[index].take()?;
@@ -111,18 +111,19 @@ impl Operations {
         Some(operation)
     }
 
-    /// When the oldest one was posted that waits for somebody else's doing: any but a receive.
+    /// The post time of the oldest operation that waits for the peer: any but a receive.
     pub(crate) fn oldest(&self) -> Option<Instant> {
-        let waiting = self.entries.iter().flatten().filter(|operation| operation.kind != Kind::Receive);
+        let waiting =
+            self.entries.iter().flatten().filter(|operation| operation.kind != OperationKind::Receive);
         waiting.map(|operation| operation.began).min()
     }
 
-    /// How many of these kinds are under way.
-    pub(crate) fn count(&self, is_meant: impl Fn(Kind) -> bool) -> usize {
+    /// The number of operations of these kinds.
+    pub(crate) fn count(&self, is_meant: impl Fn(OperationKind) -> bool) -> usize {
         self.entries.iter().flatten().filter(|operation| is_meant(operation.kind)).count()
     }
 
-    /// Everything apart: what the provider may still touch, and the regions.
+    /// The contexts and slots, which the provider may still touch, and the regions.
     pub(crate) fn into_parts(self) -> (Contexts, Vec<Slot>, Vec<Region>) {
         let apart = self.entries.into_iter().flatten().map(|operation| (operation.slot, operation.region));
         let (slots, regions) = apart.unzip();

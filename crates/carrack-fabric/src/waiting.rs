@@ -1,4 +1,4 @@
-//! How a thread that has nothing to do waits for an endpoint.
+//! Waiting for an endpoint by an idle thread.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -10,8 +10,9 @@ use crate::endpoint::Endpoint;
 use crate::ffi;
 
 impl Endpoint {
-    /// Readable when there may be something to poll, if [`may_wait`](Endpoint::may_wait) allowed to wait just before;
-    /// nothing where the provider has no descriptor and has to be polled.
+    /// A descriptor that is readable when there may be completions to poll, if
+    /// [`may_wait`](Endpoint::may_wait) returned true just before; `None` if the provider has no descriptor
+    /// and needs polling.
     #[allow(unsafe_code)]
     pub fn readiness(&self) -> Option<BorrowedFd<'_>> {
         // SAFETY: a plain read.
@@ -20,14 +21,16 @@ impl Endpoint {
         (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
-    /// Whether nothing is to be polled now, so that the descriptor tells of what comes (fi_poll(3), fi_trywait).
+    /// Returns true if there is no completion to poll, so that the descriptor shows the next one (fi_poll(3),
+    /// fi_trywait).
     #[allow(unsafe_code)]
     pub fn may_wait(&self) -> bool {
         // SAFETY: the core is open.
         unsafe { ffi::cf_may_wait(self.core().raw()) == 0 }
     }
 
-    /// Sleeps until there may be something to poll, for `limit` at most. Polls every millisecond where there is no descriptor.
+    /// Sleeps until there may be completions to poll, for `limit` at most. Sleeps at most a millisecond if
+    /// there is no descriptor.
     pub fn wait(&self, limit: Duration) -> io::Result<()> {
         let Some(fd) = self.readiness() else {
             std::thread::sleep(limit.min(Duration::from_millis(1)));

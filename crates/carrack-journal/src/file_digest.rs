@@ -1,7 +1,7 @@
 //! A file's BLAKE3 digest, assembled from its objects' subtrees in any order.
 //!
-//! Owns the subtrees of one unfinished file. Must not see payload: objects are hashed where they are read, with
-//! [`crate::subtrees`], and are not read again. One thread at a time.
+//! Owns the subtrees of one unfinished file. Must not see payload: objects are hashed where they are read,
+//! with [`crate::subtrees`], and are not read again. One thread at a time.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use carrack_model::ByteRange;
 
 use crate::subtree::{DigestError, Subtree, check_subtree, merge, sibling};
 
-/// Collects a file's subtrees and joins neighbours as soon as both are there.
+/// Collects a file's subtrees and joins two siblings as soon as both are present.
 ///
-/// Holds a logarithmic number of subtrees for each run of bytes that has arrived: memory follows the gaps, which the
-/// objects in flight bound, and not the file's size.
+/// Holds a logarithmic number of subtrees for each run of bytes that has arrived: memory follows the number
+/// of gaps, which the objects in flight bound, and not the file's size.
 #[derive(Clone, Debug)]
 pub struct FileDigest {
     file_size: u64,
@@ -21,7 +21,7 @@ pub struct FileDigest {
 }
 
 impl FileDigest {
-    /// Nothing yet of a file of `file_size` bytes.
+    /// A digest of a file of `file_size` bytes, without subtrees.
     pub fn new(file_size: u64) -> FileDigest {
         FileDigest { file_size, subtrees: BTreeMap::new() }
     }
@@ -29,7 +29,8 @@ impl FileDigest {
     /// Adds a subtree, in any order.
     ///
     /// # Errors
-    /// [`DigestError::BeyondEnd`], [`DigestError::NotASubtree`], [`DigestError::Overlap`]; nothing changes then.
+    /// [`DigestError::BeyondEnd`], [`DigestError::NotASubtree`], [`DigestError::Overlap`]; the digest is
+    /// unchanged then.
     pub fn add(&mut self, subtree: Subtree) -> Result<(), DigestError> {
         let end = check_subtree(subtree.range, self.file_size)?;
         if self.overlaps(subtree.range.offset, end) {
@@ -40,18 +41,18 @@ impl FileDigest {
         Ok(())
     }
 
-    /// Subtrees that are left after joining.
+    /// Number of subtrees after joining.
     pub(crate) fn len(&self) -> usize {
         self.subtrees.len()
     }
 
-    /// The subtrees that are left after joining, by offset.
+    /// The subtrees after joining, by offset.
     pub fn subtrees(&self) -> impl Iterator<Item = Subtree> {
         self.subtrees.values().copied()
     }
 
-    /// The digest, equal to [`blake3::hash`] of the contents and to what `b3sum` prints. An empty file needs no
-    /// subtrees.
+    /// The digest, equal to [`blake3::hash`] of the contents and to the output of `b3sum`. An empty file
+    /// needs no subtrees.
     ///
     /// # Errors
     /// [`DigestError::Incomplete`] if bytes are missing.
@@ -72,7 +73,7 @@ impl FileDigest {
         before.is_some_and(|(_, subtree)| subtree.range.offset + subtree.range.len > offset)
     }
 
-    /// Takes the sibling out, and the parent's, as long as they are there.
+    /// Joins `subtree` with its sibling, the result with its own sibling, and so on.
     fn join_siblings(&mut self, mut subtree: Subtree) -> Subtree {
         while let Some(other) = self.take_sibling(subtree.range) {
             subtree = if other.range < subtree.range {
@@ -102,7 +103,7 @@ mod tests {
         (0..size as u64).map(|index| (index.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
     }
 
-    /// The subtrees of each object of a file that is cut every `object_bytes`.
+    /// The subtrees of each object of a file in objects of `object_bytes`.
     fn objects(data: &[u8], object_bytes: usize) -> Vec<Vec<Subtree>> {
         let offsets = (0u64..).step_by(object_bytes);
         let pieces = offsets.zip(data.chunks(object_bytes));

@@ -1,12 +1,14 @@
-//! What is known of completed files: the journal at the sink, their digests and manifests.
+//! State of completed files: the journal at the sink, digests and manifests.
 //!
-//! A transfer's [`Journal`] says what is complete, so that the same transfer goes on where an earlier session ended.
+//! A transfer's [`Journal`] records the completed objects and files, so that a later session resumes the
+//! transfer.
 //!
-//! A file's BLAKE3 digest is assembled from [`Subtree`]s of its objects, which arrive in any order ([`FileDigest`]);
-//! a [`manifest_line`] writes it as `b3sum` does, and [`read_manifest_line`] reads that.
+//! A file's BLAKE3 digest is assembled from [`Subtree`]s of its objects, which arrive in any order
+//! ([`FileDigest`]); [`manifest_line`] writes it as `b3sum` does, and [`read_manifest_line`] parses such a
+//! line.
 //!
-//! Digests and manifests are pure. The journal does I/O with one file and its directory; nothing here reads a clock or starts
-//! a thread.
+//! Digests and manifests are pure. The journal does I/O with one file and its directory; no code here reads a
+//! clock or starts a thread.
 
 mod file_digest;
 mod log;
@@ -17,8 +19,8 @@ pub use file_digest::FileDigest;
 #[doc(hidden)]
 pub use log::fuzzing;
 pub use log::{
-    About, Batch, Contents, EntryKey, Journal, JournalError, Partial, Recovered, SessionInfo, Statistics,
-    boot_id, file_name, id_of_file_name, inspect, peek, read, set_aside,
+    About, Batch, Contents, EntryKey, Follower, Journal, JournalError, Partial, Recovered, SessionInfo,
+    Statistics, boot_id, file_name, id_of_file_name, inspect, peek, set_aside,
 };
 pub use manifest::{ManifestLine, ManifestProblem, manifest_line, read_manifest_line};
 pub use subtree::{CHUNK_BYTES, DigestError, Subtree, SubtreeRanges, Subtrees, subtree_ranges, subtrees};

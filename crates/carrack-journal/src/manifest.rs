@@ -9,15 +9,17 @@ use std::borrow::Cow;
 pub struct ManifestLine {
     /// The line with its newline; UTF-8.
     pub bytes: Vec<u8>,
-    /// Whether `b3sum --check` can find the file by this line: not if its name is no UTF-8 or holds U+FFFD (which
-    /// stands for such bytes), nor for `-` (which is the standard input) and no name at all.
+    /// True if `b3sum --check` finds the file by this line. It does not if the name is not UTF-8 or holds
+    /// U+FFFD (the replacement of such bytes), nor for `-` (standard input) and an empty name.
     pub is_checkable: bool,
 }
 
-/// The line for a file: 64 hexadecimal digits, two spaces and the path, byte for byte as b3sum 1.8 prints it.
+/// Formats a file's line: 64 hexadecimal digits, two spaces and the path, byte for byte as b3sum 1.8 prints
+/// it.
 ///
-/// If the path holds a backslash, newline or carriage return, they are written `\\`, `\n` and `\r`, and the line
-/// begins with a backslash. (b3sum 1.2, of Debian 12, does not know `\r` yet.) What is not UTF-8 becomes U+FFFD.
+/// A backslash, newline or carriage return in the path is written `\\`, `\n` or `\r`, and the line begins
+/// with a backslash. (b3sum 1.2, of Debian 12, does not know `\r` yet.) Bytes that are not UTF-8 become
+/// U+FFFD.
 pub fn manifest_line(digest: &[u8; 32], path: &[u8]) -> ManifestLine {
     let shown = String::from_utf8_lossy(path);
     let is_checkable = !shown.contains(['\u{fffd}', '\0']) && !matches!(&*shown, "" | "-");
@@ -28,18 +30,18 @@ pub fn manifest_line(digest: &[u8; 32], path: &[u8]) -> ManifestLine {
     ManifestLine { bytes, is_checkable }
 }
 
-/// Why bytes are not a line of a manifest.
+/// Reasons why bytes are not a line of a manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ManifestProblem {
-    /// No 64 hexadecimal digits and two spaces at its beginning.
+    /// No 64 hexadecimal digits and two spaces at the start.
     #[error("no BLAKE3 digest of 64 hexadecimal digits and two spaces")]
     NoDigest,
-    /// Not UTF-8, a backslash that escapes nothing, a NUL, or no path at all.
+    /// The path is not UTF-8, has an unknown escape or a NUL, or is empty.
     #[error("no path that b3sum would have written")]
     BadPath,
 }
 
-/// What a line says, without its newline: the digest, and the path as [`manifest_line`] was given it, unless that was not UTF-8.
+/// Parses a line without its newline: the digest, and the path passed to [`manifest_line`] if that was UTF-8.
 ///
 /// # Errors
 /// [`ManifestProblem`].
@@ -59,20 +61,21 @@ fn unescape(path: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = path.iter();
     let mut meant = Vec::with_capacity(path.len());
     while let Some(&byte) = bytes.next() {
-        meant.push(match (byte, byte == b'\\') {
-            (byte, false) => byte,
-            _ => match bytes.next()? {
-                b'\\' => b'\\',
-                b'n' => b'\n',
-                b'r' => b'\r',
-                _ => return None,
-            },
+        if byte != b'\\' {
+            meant.push(byte);
+            continue;
+        }
+        meant.push(match bytes.next()? {
+            b'\\' => b'\\',
+            b'n' => b'\n',
+            b'r' => b'\r',
+            _ => return None,
         });
     }
     Some(meant)
 }
 
-/// Owned exactly if something had to be escaped.
+/// Returns an owned string if and only if the path needs escapes.
 fn escape(path: &str) -> Cow<'_, str> {
     if !path.contains(['\\', '\n', '\r']) {
         return Cow::Borrowed(path);

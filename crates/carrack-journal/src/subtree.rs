@@ -1,7 +1,8 @@
 //! The shape of a file's BLAKE3 tree, and the subtrees that an object covers.
 //!
-//! Owns the rules of section 2.1 of the BLAKE3 paper: which ranges are subtrees, and which two make a larger one. Must
-//! not remember anything of a file; that is [`crate::FileDigest`]. Any thread: an object is hashed where it was read.
+//! Owns the rules of section 2.1 of the BLAKE3 paper: which ranges are subtrees, and which two form a larger
+//! one. Must not keep state of a file; [`crate::FileDigest`] does. Any thread: an object is hashed where it
+//! was read.
 
 use std::iter::FusedIterator;
 
@@ -12,36 +13,36 @@ use carrack_model::ByteRange;
 /// Bytes of a BLAKE3 chunk, the leaf of its tree: objects begin at multiples of it.
 pub const CHUNK_BYTES: u64 = blake3::CHUNK_LEN as u64;
 
-/// Why a file's digest can't be had.
+/// Reasons why a file has no digest.
 ///
-/// Trying again does not help, and other files are not concerned: the ends disagree about how the file was cut, or
-/// about its size.
+/// A retry does not help, and other files are not affected: the ends disagree about the file's objects or its
+/// size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DigestError {
-    /// An object is not made of whole chunks, so that its hash is no part of the file's: cut it otherwise, or do
-    /// without the digest.
+    /// An object does not consist of whole chunks, so that its hash is no part of the file's digest: choose
+    /// other objects, or do without the digest.
     #[error("bytes {0:?} of a file of {1} bytes are not whole BLAKE3 chunks")]
     Unaligned(ByteRange, u64),
-    /// A range reaches beyond the file: its size changed, or the peer is wrong.
+    /// A range exceeds the file: its size changed, or the peer is wrong.
     #[error("bytes {0:?} reach beyond a file of {1} bytes")]
     BeyondEnd(ByteRange, u64),
     /// A range is not a subtree of the file's tree: the peer is wrong.
     #[error("bytes {0:?} of a file of {1} bytes are not a BLAKE3 subtree")]
     NotASubtree(ByteRange, u64),
-    /// Some of these bytes were added before: the object came twice.
+    /// Some of these bytes were added before: the object arrived twice.
     #[error("bytes {0:?} of the file were hashed twice")]
     Overlap(ByteRange),
-    /// The digest was asked for before all bytes were added.
+    /// The digest was requested before all bytes were added.
     #[error("not all of the file's {0} bytes were hashed")]
     Incomplete(u64),
 }
 
-/// A subtree of a file's BLAKE3 tree: which bytes it covers, and its value.
+/// A subtree of a file's BLAKE3 tree: its range and its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Subtree {
-    /// The bytes; never none.
+    /// The bytes that it covers; never empty.
     pub range: ByteRange,
-    /// The chaining value; for the subtree that is the whole file, the file's digest.
+    /// The chaining value; for the subtree of the whole file, the file's digest.
     pub value: [u8; 32],
 }
 
@@ -53,7 +54,7 @@ pub struct SubtreeRanges {
     file_size: u64,
 }
 
-/// The subtrees of a piece of a file with their values, hashed one by one as they are asked for; see [`subtrees`].
+/// The subtrees of a piece of a file, hashed on demand; see [`subtrees`].
 #[derive(Clone, Debug)]
 pub struct Subtrees<'a> {
     ranges: SubtreeRanges,
@@ -62,27 +63,29 @@ pub struct Subtrees<'a> {
 
 /// Splits a range of a file of `file_size` bytes into the fewest subtrees of its BLAKE3 tree.
 ///
-/// That is one for an object of a power of two (of at least 1,024) bytes at a multiple of its size, or the part of
-/// such a one that the file's end leaves; twice the logarithm of the number of chunks at most for any other range.
+/// For an object of a power of two (of at least 1,024) bytes at a multiple of its size, and for the end of a
+/// file in such an object, there is one subtree. For any other range there are at most twice the logarithm of
+/// the number of chunks.
 ///
 /// # Errors
-/// [`DigestError::Unaligned`] unless the range begins at a multiple of [`CHUNK_BYTES`] and ends at one or at the
-/// file's end; [`DigestError::BeyondEnd`].
+/// [`DigestError::Unaligned`] unless the range begins at a multiple of [`CHUNK_BYTES`] and ends at a multiple
+/// or at the file's end; [`DigestError::BeyondEnd`].
 pub fn subtree_ranges(range: ByteRange, file_size: u64) -> Result<SubtreeRanges, DigestError> {
     let end = end_within(range, file_size)?;
-    let is_aligned = |offset: u64| offset.is_multiple_of(CHUNK_BYTES);
-    if range.len > 0 && !(is_aligned(range.offset) && (is_aligned(end) || end == file_size)) {
+    let is_aligned =
+        range.offset.is_multiple_of(CHUNK_BYTES) && (end.is_multiple_of(CHUNK_BYTES) || end == file_size);
+    if range.len > 0 && !is_aligned {
         return Err(DigestError::Unaligned(range, file_size));
     }
     Ok(SubtreeRanges { offset: range.offset, end, file_size })
 }
 
-/// Hashes the piece `data` that begins at `offset` of a file of `file_size` bytes, as subtrees of its BLAKE3 tree.
+/// Hashes the piece `data` at `offset` of a file of `file_size` bytes, as subtrees of its BLAKE3 tree.
 ///
 /// Does not allocate. The subtrees are those of [`subtree_ranges`].
 ///
 /// # Errors
-/// Those of [`subtree_ranges`], before anything is hashed.
+/// Those of [`subtree_ranges`], before any byte is hashed.
 pub fn subtrees(offset: u64, data: &[u8], file_size: u64) -> Result<Subtrees<'_>, DigestError> {
     let ranges = subtree_ranges(ByteRange::new(offset, data.len() as u64), file_size)?;
     Ok(Subtrees { ranges, data })
@@ -132,14 +135,14 @@ fn value_of(range: ByteRange, piece: &[u8], file_size: u64) -> [u8; 32] {
     Hasher::new().set_input_offset(range.offset).update(piece).finalize_non_root()
 }
 
-/// Accepts the range of a subtree of a file's tree and returns its end.
+/// Checks that a range is a subtree of a file's tree, and returns the range's end.
 pub(crate) fn check_subtree(range: ByteRange, file_size: u64) -> Result<u64, DigestError> {
     let end = end_within(range, file_size)?;
     let is_one = subtree_ranges(range, file_size).is_ok_and(|mut ranges| ranges.next() == Some(range));
     if is_one { Ok(end) } else { Err(DigestError::NotASubtree(range, file_size)) }
 }
 
-/// The other child of a subtree's parent; nothing for the whole file.
+/// The other child of a subtree's parent; `None` for the whole file.
 pub(crate) fn sibling(range: ByteRange, file_size: u64) -> Option<ByteRange> {
     let ByteRange { offset, len } = range;
     let end = offset + len;
@@ -147,7 +150,8 @@ pub(crate) fn sibling(range: ByteRange, file_size: u64) -> Option<ByteRange> {
     if is_left {
         return Some(ByteRange::new(end, len.min(file_size - end)));
     }
-    // A right child's sibling is as long as its offset's alignment, however short the file's end makes the child.
+    // A right child's sibling is as long as its offset's alignment, even if the file's end shortens the
+    // child.
     let left_len = max_subtree_len(offset)?;
     Some(ByteRange::new(offset - left_len, left_len))
 }
@@ -219,7 +223,9 @@ mod tests {
 
     #[test]
     fn refuses_what_is_no_part_of_the_tree() {
-        let error = |offset, len, size| subtree_ranges(ByteRange::new(offset, len), size).unwrap_err();
+        fn error(offset: u64, len: u64, file_size: u64) -> DigestError {
+            subtree_ranges(ByteRange::new(offset, len), file_size).unwrap_err()
+        }
         assert!(matches!(error(1, KIB, 9 * KIB), DigestError::Unaligned(..)));
         assert!(matches!(error(0, 100, 9 * KIB), DigestError::Unaligned(..)));
         assert!(matches!(error(8 * KIB, 2 * KIB, 9 * KIB), DigestError::BeyondEnd(..)));

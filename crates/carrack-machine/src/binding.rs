@@ -1,7 +1,8 @@
-//! The system calls that put threads on CPUs and memory on nodes (M4, N1), and that say where both are.
+//! System calls that bind threads to CPUs and memory to nodes, and that report both (M4, N1).
 //!
-//! Raw calls with masks as long as the sets need, so that neither libnuma nor the fixed size of glibc's `cpu_set_t` (1,024
-//! CPUs) is a limit. Decides nothing: who goes where is [`crate::Crew`]'s and [`crate::SlotPool`]'s matter.
+//! Raw calls with masks as long as the sets require, so that neither libnuma nor the fixed size of glibc's
+//! `cpu_set_t` (1,024 CPUs) is a limit. Decides nothing: [`crate::Crew`] and [`crate::SlotPool`] choose the
+//! places.
 
 use std::io;
 
@@ -9,25 +10,25 @@ use crate::id_set::{CpuSet, IdSet, NodeSet};
 
 const WORD_BITS: usize = u64::BITS as usize;
 
-/// Distance of the addresses that are asked for; on kernels with larger pages each page is asked for several times.
+/// Distance of the queried addresses; on kernels with larger pages a page is queried several times.
 const PAGE_BYTES: usize = 4096;
 
-/// Pages asked for in one call: bounds the memory for the answer.
+/// Pages of one query: bounds the memory for the answer.
 const PAGES_PER_CALL: usize = 4096;
 
-/// The longest CPU mask that is read: 64 Ki CPUs.
+/// The longest CPU mask: 64 Ki CPUs.
 const CPU_MASK_WORDS: usize = 1024;
 
-/// `MPOL_PREFERRED_MANY` and `MPOL_MF_MOVE` of linux/mempolicy.h, which the libc crate lacks.
+/// `MPOL_PREFERRED_MANY` and `MPOL_MF_MOVE` of linux/mempolicy.h, missing in the libc crate.
 const MPOL_PREFERRED_MANY: libc::c_int = 5;
 const MPOL_MF_MOVE: libc::c_uint = 1 << 1;
 
-/// How strictly memory lies on its nodes (mbind(2)).
+/// Memory policy (mbind(2)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Policy {
-    /// Where the kernel likes.
+pub(crate) enum MemoryPolicy {
+    /// The kernel's choice.
     Default,
-    /// On these nodes and nowhere else.
+    /// On these nodes only.
     Bind,
     /// On these nodes while they have memory (Linux 5.15).
     PreferMany,
@@ -35,7 +36,7 @@ pub(crate) enum Policy {
     Prefer,
 }
 
-/// The number of the calling thread.
+/// Thread ID of the caller.
 pub(crate) fn this_thread() -> i32 {
     rustix::thread::gettid().as_raw_nonzero().get()
 }
@@ -61,39 +62,38 @@ pub(crate) fn cpus_of(tid: i32) -> io::Result<CpuSet> {
     Ok(set_of(&mask))
 }
 
-/// Sets the policy for the pages of a mapping; with `moves` those that are elsewhere are brought over, as far as they can be.
-/// Neither changes the contents nor the addresses, so the calling code needs no care: a wrong range is refused.
+/// Sets the policy for the pages of a mapping; with `moves` the kernel also migrates existing pages, as far
+/// as it can. Contents and addresses don't change, so that a wrong range is an error and never unsafe.
 #[allow(unsafe_code)]
 pub(crate) fn bind_memory(
     base: *mut u8,
     len: usize,
-    policy: Policy,
+    policy: MemoryPolicy,
     nodes: &NodeSet,
     moves: bool,
 ) -> io::Result<()> {
     let (mode, mask) = match policy {
-        Policy::Default => (libc::MPOL_DEFAULT, Vec::new()),
-        Policy::Bind => (libc::MPOL_BIND, mask_of(nodes)),
-        Policy::PreferMany => (MPOL_PREFERRED_MANY, mask_of(nodes)),
-        Policy::Prefer => (libc::MPOL_PREFERRED, mask_of(&nodes.iter().take(1).collect::<NodeSet>())),
+        MemoryPolicy::Default => (libc::MPOL_DEFAULT, Vec::new()),
+        MemoryPolicy::Bind => (libc::MPOL_BIND, mask_of(nodes)),
+        MemoryPolicy::PreferMany => (MPOL_PREFERRED_MANY, mask_of(nodes)),
+        MemoryPolicy::Prefer => (libc::MPOL_PREFERRED, mask_of(&nodes.iter().take(1).collect::<NodeSet>())),
     };
-    // The kernel takes one bit fewer than it is told (mbind(2), bugs).
+    // The kernel uses one bit fewer than `maxnode` (mbind(2), bugs).
     let bits = if mask.is_empty() { 0 } else { mask.len() * WORD_BITS + 1 };
     let flags = if moves { MPOL_MF_MOVE } else { 0 };
-    // SAFETY: mbind changes neither contents nor addresses; `mask` has the bits that the kernel reads, or is not read.
+    // SAFETY: mbind changes neither contents nor addresses; the kernel reads the bits of `mask`, or no mask.
     let answer = unsafe {
         libc::syscall(libc::SYS_mbind, base, len, mode as libc::c_ulong, mask.as_ptr(), bits, flags)
     };
     checked(answer).map(|_| ())
 }
 
-/// The node on which each page of `bytes` lies (move_pages(2)), one for every 4,096 bytes; nothing for pages that were
-/// never touched.
+/// The node of each page of `bytes` (move_pages(2)), one for every 4,096 bytes; `None` for untouched pages.
 pub fn node_of_pages(bytes: &[u8]) -> io::Result<Vec<Option<u32>>> {
     pages_of(bytes.as_ptr(), bytes.len())
 }
 
-/// The same for memory that others may be writing to: no byte of it is looked at.
+/// Same as [`node_of_pages`] for memory that other threads may write to: reads none of its bytes.
 #[allow(unsafe_code)]
 pub(crate) fn pages_of(base: *const u8, len: usize) -> io::Result<Vec<Option<u32>>> {
     let pages: Vec<*const u8> = (0..len).step_by(PAGE_BYTES).map(|at| base.wrapping_add(at)).collect();
@@ -101,8 +101,8 @@ pub(crate) fn pages_of(base: *const u8, len: usize) -> io::Result<Vec<Option<u32
     for pages in pages.chunks(PAGES_PER_CALL) {
         let mut status = vec![0_i32; pages.len()];
         let nowhere = std::ptr::null::<i32>();
-        // SAFETY: without target nodes the call only asks; it reads `pages` and writes `status`, which are equally long, and
-        // answers for addresses that are not mapped with an error in their place.
+        // SAFETY: without target nodes the call only queries; it reads `pages` and writes `status`, which
+        // have the same length, and answers for unmapped addresses with an error in their element.
         let answer = unsafe {
             libc::syscall(
                 libc::SYS_move_pages,
@@ -137,8 +137,10 @@ fn mask_of<K>(ids: &IdSet<K>) -> Vec<u64> {
 }
 
 fn set_of<K>(mask: &[u64]) -> IdSet<K> {
-    let is_set = |id: &usize| mask[id / WORD_BITS] & (1 << (id % WORD_BITS)) != 0;
-    (0..mask.len() * WORD_BITS).filter(is_set).map(|id| id as u32).collect()
+    (0..mask.len() * WORD_BITS)
+        .filter(|id| mask[id / WORD_BITS] & (1 << (id % WORD_BITS)) != 0)
+        .map(|id| id as u32)
+        .collect()
 }
 
 #[cfg(test)]

@@ -1,27 +1,28 @@
-//! How much of the machine's CPU time is used, by everybody on it.
+//! The share of the machine's CPU time in use by all processes.
 
 use std::path::{Path, PathBuf};
 
-/// Compares the kernel's account (`/proc/stat`, proc_stat(5)) with that of the last look.
+/// Compares the kernel's counters (`/proc/stat`, proc_stat(5)) with those of the previous call.
 #[derive(Clone, Debug)]
 pub struct CpuUse {
     path: PathBuf,
-    last: Option<Ticks>,
+    last: Option<CpuTotals>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Ticks {
+struct CpuTotals {
     busy: u64,
     all: u64,
 }
 
 impl CpuUse {
-    /// Of the machine whose /proc is beneath `root`; it is `/` but in tests.
+    /// For the machine whose /proc is in `root`, which is `/` except in tests.
     pub fn at(root: &Path) -> CpuUse {
         CpuUse { path: root.join("proc/stat"), last: None }
     }
 
-    /// The part that was used since the last look, 0 to 1; nothing the first time, where nothing is told, or no tick has passed.
+    /// The share used since the previous call, 0 to 1; `None` at the first call, without counters, or before
+    /// the next tick.
     pub fn look(&mut self) -> Option<f64> {
         let text = std::fs::read_to_string(&self.path).ok()?;
         let now = ticks(text.lines().next()?)?;
@@ -31,14 +32,14 @@ impl CpuUse {
     }
 }
 
-/// `cpu user nice system idle iowait irq softirq steal …`: what waits for a disk and what the host takes is not used here.
-fn ticks(line: &str) -> Option<Ticks> {
+/// `cpu user nice system idle iowait irq softirq steal …`: iowait and stolen time don't count as used.
+fn ticks(line: &str) -> Option<CpuTotals> {
     let values: Vec<u64> =
         line.strip_prefix("cpu ")?.split_whitespace().map_while(|word| word.parse().ok()).collect();
     let all: u64 = values.iter().take(8).sum();
     let idle: u64 = values.get(3..5)?.iter().sum();
     let stolen = values.get(7).copied().unwrap_or(0);
-    Some(Ticks { busy: all - idle - stolen, all: all - stolen })
+    Some(CpuTotals { busy: all - idle - stolen, all: all - stolen })
 }
 
 #[cfg(test)]
@@ -54,13 +55,14 @@ mod tests {
         fs::create_dir(root.path().join("proc")).unwrap();
         let mut cpu = CpuUse::at(root.path());
         assert_eq!(cpu.look(), None);
-        let mut account = |text: &str| {
+        for (text, used) in [
+            ("cpu  100 0 100 1000 50 0 0 0 0 0", None),
+            ("cpu  130 0 120 1040 60 0 0 900 0 0", Some(0.5)),
+            ("cpu  130 0 120 1040 60 0 0 900 0 0", None),
+            ("something else", None),
+        ] {
             fs::write(root.path().join("proc/stat"), format!("{text}\ncpu0 1 2 3\n")).unwrap();
-            cpu.look()
-        };
-        assert_eq!(account("cpu  100 0 100 1000 50 0 0 0 0 0"), None);
-        assert_eq!(account("cpu  130 0 120 1040 60 0 0 900 0 0"), Some(0.5));
-        assert_eq!(account("cpu  130 0 120 1040 60 0 0 900 0 0"), None);
-        assert_eq!(account("something else"), None);
+            assert_eq!(cpu.look(), used, "{text}");
+        }
     }
 }

@@ -1,11 +1,12 @@
-//! A placement applied (M2, M4, N2, N3): the threads and pools of one process's part, each in its place.
+//! The application of a placement (M2, M4, N2, N3): binds the threads and pools of one end.
 //!
-//! A [`Crew`] belongs to one source or one sink. Each thread takes its own seat as it starts ([`LaneCrew::sit`]) and
-//! gives it back as it ends; each lane's pool is made by [`LaneCrew::pool`]. Where the kernel refuses a seat, the thread
-//! sits anywhere in its lane, and else where the kernel likes; [`Crew::notes`] says which step each lane took. What sits can be moved while it
-//! works ([`Crew::move_lane`], [`Crew::move_thread`]), which is what the watch does (M5).
+//! A [`Crew`] belongs to one source or one sink. Each thread binds itself at its start ([`LaneCrew::sit`])
+//! and is released at its end; [`LaneCrew::pool`] creates each lane's pool. If the kernel refuses a seat, the
+//! thread gets all CPUs of its lane, or else remains unbound; [`Crew::notes`] reports the result for each
+//! lane. Threads and pools can be moved during a transfer ([`Crew::move_lane`], [`Crew::move_thread`]), as
+//! the watch does (M5).
 //!
-//! A crew whose placement binds nothing makes no system call and remembers no thread.
+//! A crew whose placement binds nothing makes no system call and stores no thread.
 
 use std::fmt;
 use std::io;
@@ -18,14 +19,14 @@ use crate::placement::{LanePlacement, Placement, Scheme, Seat};
 use crate::pool::{PoolError, SlotPool, WeakPool};
 use crate::region::Backing;
 
-/// What a thread does in its lane.
+/// Role of a thread in its lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Duty {
-    /// Scans; counted from 0, all of them share one seat (the paper's Master).
+    /// Scan thread, counted from 0; all of them share one seat (the paper's Master).
     Master(usize),
-    /// Waits for the connections.
+    /// Comm thread.
     Comm,
-    /// Reads or writes; counted from 0.
+    /// I/O thread, counted from 0.
     Io(usize),
 }
 
@@ -39,36 +40,36 @@ impl fmt::Display for Duty {
     }
 }
 
-/// How near to its planned place a thread got.
+/// Result of binding a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
-    /// It has its seat.
+    /// Bound to its seat.
     Seat,
-    /// It has all CPUs of its lane's seats.
+    /// Bound to all CPUs of its lane's seats.
     Lane,
-    /// It runs where the kernel likes.
+    /// Not bound.
     Unbound,
 }
 
-/// A thread that sits.
+/// A thread with a seat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadPlace {
-    /// The kernel's number.
+    /// Thread ID.
     pub tid: i32,
     /// Its lane.
     pub lane: usize,
-    /// What it does.
+    /// Role of the thread.
     pub duty: Duty,
-    /// Where it may run; empty: where the kernel likes.
+    /// CPUs that it is bound to; empty if it is not bound.
     pub cpus: CpuSet,
 }
 
-/// What became of a move.
+/// Result of a move.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Moved {
-    /// How near its threads got to their new places: the worst of their steps.
+    /// The worst result of the moved threads.
     pub step: Step,
-    /// How the lane's pools lie now, one for each; none where only threads moved.
+    /// New backing of each of the lane's pools; empty if only threads moved.
     pub backings: Vec<Backing>,
 }
 
@@ -83,106 +84,109 @@ impl fmt::Display for Moved {
     }
 }
 
-/// What can't be moved.
+/// Reasons why a move failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MoveError {
     /// The placement has fewer lanes.
     #[error("there is no lane {0}")]
     NoSuchLane(usize),
-    /// The thread has ended, or never sat.
+    /// The thread has ended, or never had a seat.
     #[error("thread {0} has no seat")]
     NoSuchThread(i32),
 }
 
-/// The threads and pools of one process's part. Clones share it.
+/// The threads and pools of one end. Clones share them.
 #[derive(Clone)]
 pub struct Crew {
-    shared: Arc<Shared>,
+    shared: Arc<CrewState>,
 }
 
-struct Shared {
+struct CrewState {
     scheme: Scheme,
     reasons: Vec<String>,
-    /// Where a thread without a seat runs; nothing if no seat is bound to CPUs.
+    /// CPUs of threads without a seat; `None` if no seat is bound to CPUs.
     home: Option<CpuSet>,
-    /// Why nothing is bound although it was planned.
+    /// Reason why a planned binding is not possible.
     trouble: Option<String>,
-    lanes: Vec<Mutex<Lane>>,
+    lanes: Vec<Mutex<LaneState>>,
 }
 
-struct Lane {
+struct LaneState {
     place: LanePlacement,
-    threads: Vec<Sitting>,
+    threads: Vec<BoundThread>,
     pools: Vec<WeakPool>,
-    taken: Steps,
+    taken: StepCounts,
 }
 
-struct Sitting {
+struct BoundThread {
     tid: i32,
     duty: Duty,
     cpus: CpuSet,
 }
 
-/// How many threads sat down in their seats, and how often, moves included, a lower step was taken and why the first time.
+/// Number of threads that got their seats, and number of lower results, moves included, with the first
+/// reason.
 #[derive(Default)]
-struct Steps {
+struct StepCounts {
     seat: usize,
     lane: Option<(usize, String)>,
     unbound: Option<(usize, String)>,
 }
 
 impl Crew {
-    /// A crew for a placement. A thread that is to run where the kernel likes may run wherever the calling thread may
-    /// now: make it before this thread sits down, and inside the core zone if there is one.
+    /// A crew for a placement. An unbound thread gets the CPUs that the calling thread has now: call it
+    /// before this thread takes a seat, and inside the core zone if there is one.
     pub fn new(placement: Placement) -> Crew {
         let is_bound = placement.lanes.iter().flat_map(seats).any(|seat| !seat.cpus.is_empty());
         let home = is_bound.then(|| cpus_of(this_thread())).transpose();
         let trouble = home.as_ref().err().map(|e| format!("no thread is bound: sched_getaffinity: {e}"));
         let Placement { scheme, lanes, reasons } = placement;
-        let lanes = lanes.into_iter().map(|place| Mutex::new(Lane::new(place))).collect();
-        Crew { shared: Arc::new(Shared { scheme, reasons, home: home.ok().flatten(), trouble, lanes }) }
+        let lanes = lanes.into_iter().map(|place| Mutex::new(LaneState::new(place))).collect();
+        Crew { shared: Arc::new(CrewState { scheme, reasons, home: home.ok().flatten(), trouble, lanes }) }
     }
 
-    /// One lane, nothing bound.
+    /// One lane without any binding.
     pub fn unbound() -> Crew {
         Crew::new(Placement { scheme: Scheme::Off, lanes: vec![nowhere()], reasons: Vec::new() })
     }
 
-    /// How many lanes there are.
+    /// Number of lanes.
     pub fn lane_count(&self) -> usize {
         self.shared.lanes.len()
     }
 
-    /// One lane's part, for its threads. A lane that was not planned is bound nowhere.
+    /// The part of one lane, for its threads. A lane outside of the placement is not bound.
     pub fn lane(&self, lane: usize) -> LaneCrew {
         LaneCrew { crew: self.clone(), lane }
     }
 
-    /// The placement as it is now, moves included.
+    /// The current placement, moves included.
     pub fn placement(&self) -> Placement {
         let lanes = (0..self.lane_count()).filter_map(|i| self.lock(i)).map(|lane| lane.place.clone());
         let lanes = lanes.collect();
         Placement { scheme: self.shared.scheme, lanes, reasons: self.shared.reasons.clone() }
     }
 
-    /// The threads that sit now; none where nothing is bound to CPUs.
+    /// The threads with a seat; empty if nothing is bound to CPUs.
     pub fn threads(&self) -> Vec<ThreadPlace> {
-        let of_lane = |(lane, guard): (usize, MutexGuard<'_, Lane>)| {
-            let place = |s: &Sitting| ThreadPlace { tid: s.tid, lane, duty: s.duty, cpus: s.cpus.clone() };
-            guard.threads.iter().map(place).collect::<Vec<_>>()
-        };
-        (0..self.lane_count()).filter_map(|i| Some((i, self.lock(i)?))).flat_map(of_lane).collect()
+        let mut places = Vec::new();
+        for lane in 0..self.lane_count() {
+            let Some(guard) = self.lock(lane) else { continue };
+            for BoundThread { tid, duty, cpus } in &guard.threads {
+                places.push(ThreadPlace { tid: *tid, lane, duty: *duty, cpus: cpus.clone() });
+            }
+        }
+        places
     }
 
-    /// What each lane got: of affinity, memory, huge pages and locking, for people.
+    /// The results for each lane: affinity, memory, huge pages and locking, for people.
     pub fn notes(&self) -> Vec<String> {
-        let of_lane = |(i, lane): (usize, MutexGuard<'_, Lane>)| lane.notes(i);
         let lanes = (0..self.lane_count()).filter_map(|i| Some((i, self.lock(i)?)));
-        self.shared.trouble.iter().cloned().chain(lanes.flat_map(of_lane)).collect()
+        self.shared.trouble.iter().cloned().chain(lanes.flat_map(|(i, lane)| lane.notes(i))).collect()
     }
 
-    /// Moves a lane's threads, and the memory of its pools, to the seats and nodes of `to` while they are at work. The
-    /// NIC and the disks stay what they were.
+    /// Moves a lane's threads, and the memory of its pools, to the seats and nodes of `to` during their work.
+    /// NIC and disks don't change.
     pub fn move_lane(&self, lane: usize, to: &LanePlacement) -> Result<Moved, MoveError> {
         let (step, pools) = {
             let mut guard = self.lock(lane).ok_or(MoveError::NoSuchLane(lane))?;
@@ -192,23 +196,22 @@ impl Crew {
         Ok(Moved { step, backings })
     }
 
-    /// Moves one thread to another seat, which is its duty's from now on.
+    /// Moves one thread to another seat, and assigns the seat to its role.
     pub fn move_thread(&self, tid: i32, to: &Seat) -> Result<Step, MoveError> {
-        let has_it = |lane: &MutexGuard<'_, Lane>| lane.threads.iter().any(|thread| thread.tid == tid);
         let mut lane = (0..self.lane_count())
             .filter_map(|i| self.lock(i))
-            .find(has_it)
+            .find(|lane| lane.threads.iter().any(|thread| thread.tid == tid))
             .ok_or(MoveError::NoSuchThread(tid))?;
         lane.move_thread(tid, to, self.shared.home.as_ref()).ok_or(MoveError::NoSuchThread(tid))
     }
 
-    /// What a lane holds is changed piece by piece, and each piece is true by itself: a panic meanwhile leaves nothing wrong.
-    fn lock(&self, lane: usize) -> Option<MutexGuard<'_, Lane>> {
+    /// Changes to a lane are independent of each other: after a panic its state is still valid.
+    fn lock(&self, lane: usize) -> Option<MutexGuard<'_, LaneState>> {
         Some(self.shared.lanes.get(lane)?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// One lane's part of a crew. Clones share it.
+/// One lane of a crew. Clones share it.
 #[derive(Clone)]
 pub struct LaneCrew {
     crew: Crew,
@@ -216,15 +219,15 @@ pub struct LaneCrew {
 }
 
 impl LaneCrew {
-    /// Called by each thread of the lane as it starts: it goes to its seat, and stays there until the answer is
-    /// dropped, by the same thread.
+    /// Binds the calling thread to its seat until the returned value is dropped on the same thread. Each
+    /// thread of the lane calls it at its start.
     pub fn sit(&self, duty: Duty) -> Seated {
         let seated = self.crew.shared.home.as_ref().and_then(|home| {
             let mut lane = self.crew.lock(self.lane)?;
             let tid = this_thread();
             let before = cpus_of(tid).ok();
             lane.sit(tid, duty, home);
-            Some(Place { lane: self.clone(), tid, before })
+            Some(SeatRelease { lane: self.clone(), tid, before })
         });
         Seated { place: seated, by_one_thread: PhantomData }
     }
@@ -238,20 +241,20 @@ impl LaneCrew {
         Ok(pool)
     }
 
-    /// Where it is now; bound nowhere if it was not planned.
+    /// The lane's current placement; unbound if it is not in the placement.
     pub fn place(&self) -> LanePlacement {
         self.crew.lock(self.lane).map_or_else(nowhere, |lane| lane.place.clone())
     }
 }
 
-/// A thread in its seat. Dropped, it may run again where it might before.
+/// A bound thread. Dropping it restores the thread's previous CPUs.
 #[must_use = "the seat is given back as this is dropped"]
 pub struct Seated {
-    place: Option<Place>,
+    place: Option<SeatRelease>,
     by_one_thread: PhantomData<*const ()>,
 }
 
-struct Place {
+struct SeatRelease {
     lane: LaneCrew,
     tid: i32,
     before: Option<CpuSet>,
@@ -259,26 +262,26 @@ struct Place {
 
 impl Drop for Seated {
     fn drop(&mut self) {
-        let Some(Place { lane, tid, before }) = self.place.take() else { return };
+        let Some(SeatRelease { lane, tid, before }) = self.place.take() else { return };
         if let Some(mut lane) = lane.crew.lock(lane.lane) {
             lane.threads.retain(|thread| thread.tid != tid);
         }
         if let Some(before) = before {
-            // What it could do before it can do again, unless a cpuset has shrunk meanwhile: then it stays where it is.
+            // This fails only if a cpuset has shrunk meanwhile: then the thread stays bound.
             let _ = confine(tid, &before);
         }
     }
 }
 
-impl Lane {
-    fn new(place: LanePlacement) -> Lane {
-        Lane { place, threads: Vec::new(), pools: Vec::new(), taken: Steps::default() }
+impl LaneState {
+    fn new(place: LanePlacement) -> LaneState {
+        LaneState { place, threads: Vec::new(), pools: Vec::new(), taken: StepCounts::default() }
     }
 
     fn sit(&mut self, tid: i32, duty: Duty, home: &CpuSet) {
         let (step, cpus) = self.settle(tid, &seat_of(&self.place, duty), home);
         self.taken.seat += usize::from(step == Step::Seat);
-        self.threads.push(Sitting { tid, duty, cpus });
+        self.threads.push(BoundThread { tid, duty, cpus });
     }
 
     fn re_place(&mut self, to: &LanePlacement, home: Option<&CpuSet>) -> (Step, Vec<SlotPool>) {
@@ -305,7 +308,8 @@ impl Lane {
         Some(step)
     }
 
-    /// Confines a thread to its seat, else to its lane's CPUs, else to nothing; says which, and where it may run now.
+    /// Binds a thread to its seat, or else to its lane's CPUs, or else not at all; returns the result and the
+    /// CPUs.
     fn settle(&mut self, tid: i32, seat: &Seat, home: &CpuSet) -> (Step, CpuSet) {
         let Err(error) = settle_on(tid, seat, home) else { return (Step::Seat, seat.cpus.clone()) };
         let refused = format!("CPU {} refused: {error}", seat.cpus);
@@ -342,7 +346,7 @@ impl Lane {
 }
 
 fn settle_on(tid: i32, seat: &Seat, home: &CpuSet) -> io::Result<()> {
-    // A new thread inherits the seat of the one that made it: one that may run anywhere has to be told so.
+    // A new thread inherits the CPUs of its creator: an unbound thread must be reset.
     confine(tid, if seat.cpus.is_empty() { home } else { &seat.cpus })
 }
 
@@ -366,7 +370,7 @@ fn nowhere() -> LanePlacement {
     }
 }
 
-/// The seat of a duty; threads beyond the planned ones begin again at the first.
+/// The seat of a role; further threads share the seats from the first one on.
 pub(crate) fn seat_of(place: &LanePlacement, duty: Duty) -> Seat {
     match duty {
         Duty::Master(_) => place.master.clone(),
@@ -409,16 +413,17 @@ mod tests {
         cpus_of(this_thread()).unwrap().iter().collect()
     }
 
-    /// Sits in a new thread and says where that thread may run: while it sits, and afterwards.
+    /// Binds a new thread and returns its CPUs while it is bound, and afterwards.
     fn cpus_seated(crew: &Crew, duty: Duty) -> (Vec<u32>, Vec<u32>) {
         let lane = crew.lane(0);
-        let sit = move || {
+        thread::spawn(move || {
             let seated = lane.sit(duty);
             let meanwhile = allowed();
             drop(seated);
             (meanwhile, allowed())
-        };
-        thread::spawn(sit).join().unwrap()
+        })
+        .join()
+        .unwrap()
     }
 
     #[test]

@@ -1,45 +1,46 @@
-//! Descriptors that the process may have (`RLIMIT_NOFILE`, getrlimit(2)), and who gets how many of them.
+//! The process's limit on descriptors (`RLIMIT_NOFILE`, getrlimit(2)), and its division.
 //!
-//! A quarter is for walks, each of which holds the directories that it goes back to; as much is what threads have open for a moment.
-//! What is left beside sockets, pipes and libraries is for large files, which stay open while they are copied.
+//! A quarter is for walks, which keep the directories on their path open, and a quarter for short-lived
+//! descriptors of threads. The rest, less sockets, pipes and libraries, is for large files, which stay open
+//! during their copy.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// As many may be open where nobody tells: Linux's own limit (`INR_OPEN_CUR`, include/uapi/linux/fs.h).
+/// Assumed if the limit can't be read: Linux's own default (`INR_OPEN_CUR`, include/uapi/linux/fs.h).
 const USUAL: u64 = 1_024;
 
-/// Sockets, pipes, libraries, the directories where paths begin: what a transfer has beside all that is counted here.
+/// Sockets, pipes, libraries and root directories: descriptors that are not counted elsewhere.
 const OTHERS: u64 = 32;
 
-/// What a thread that reads or writes files has open for a moment: the directory, the file, and what is asked of them.
+/// Short-lived descriptors of an I/O thread: the directory, the file, and queries of both.
 const BY_THREAD: u64 = 4;
 
-/// Lets the process have as many as it may; how many those are.
+/// Raises the soft limit to the hard limit, and returns the resulting limit.
 pub fn raise_descriptors() -> u64 {
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        // If it is not allowed, the soft limit holds.
+        // On failure the soft limit remains.
         let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
     }
     Descriptors::of_this_process().0
 }
 
-/// So many as the process may have.
+/// A number of descriptors to divide.
 #[derive(Clone, Copy, Debug)]
 pub struct Descriptors(u64);
 
 impl Descriptors {
-    /// As many as this one may have now.
+    /// The limit of this process.
     pub fn of_this_process() -> Descriptors {
         Descriptors(getrlimit(Resource::RLIMIT_NOFILE).map_or(USUAL, |(soft, _)| soft))
     }
 
-    /// Large files that may be open at once, with so many descriptors each; at least two, at most `most`.
+    /// Large files that may be open at once, with `each` descriptors each; at least two, at most `most`.
     pub fn files(self, each: u64, most: usize) -> usize {
         let rest = (self.0 - 2 * self.quarter()).saturating_sub(OTHERS);
         bounded(rest / each, 2, most)
     }
 
-    /// Directories that a walk may hold open; at least four, at most `most`.
+    /// Directories that a walk may keep open; at least four, at most `most`.
     pub fn walk(self, most: usize) -> usize {
         bounded(self.quarter(), 4, most)
     }

@@ -1,19 +1,21 @@
-//! Sets of CPUs and of NUMA nodes, written as the kernel writes them: `0-5,12` (the list format of cpuset(7)).
+//! Sets of CPUs and of NUMA nodes, in the kernel's notation: `0-5,12` (the list format of cpuset(7)).
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::marker::PhantomData;
 use std::str::FromStr;
 
-/// The greatest number that a set takes: more than any kernel is built for, and small enough that a typing error in a
-/// range costs no memory.
+use serde::{Serialize, Serializer};
+
+/// Largest number in a set: above the limit of every kernel, and small enough that a typing error in a range
+/// costs no memory.
 const ID_MAX: u32 = 65_535;
 
-/// Says that a set's numbers are the kernel's numbers of logical CPUs (hwloc: PUs, by OS index).
+/// Marks a set of logical CPUs by the kernel's numbers (hwloc: PUs, by OS index).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cpus;
 
-/// Says that a set's numbers are the kernel's numbers of NUMA nodes.
+/// Marks a set of NUMA nodes by the kernel's numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nodes;
 
@@ -23,25 +25,31 @@ pub type CpuSet = IdSet<Cpus>;
 /// NUMA nodes.
 pub type NodeSet = IdSet<Nodes>;
 
-/// A set of the kernel's numbers of one kind.
+/// A set of numbers of one kind.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IdSet<K> {
     ids: BTreeSet<u32>,
     kind: PhantomData<K>,
 }
 
-/// A text that is no list of numbers and ranges.
+impl<K> Serialize for IdSet<K> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.ids.serialize(serializer)
+    }
+}
+
+/// The text is no list of numbers and ranges.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is not a list such as 0-5,12")]
 pub struct BadList(String);
 
 impl<K> IdSet<K> {
-    /// No numbers.
+    /// An empty set.
     pub fn new() -> IdSet<K> {
         IdSet { ids: BTreeSet::new(), kind: PhantomData }
     }
 
-    /// Whether `id` is in it.
+    /// Returns true if `id` is in the set.
     pub fn contains(&self, id: u32) -> bool {
         self.ids.contains(&id)
     }
@@ -51,42 +59,42 @@ impl<K> IdSet<K> {
         self.ids.insert(id);
     }
 
-    /// The numbers, rising.
+    /// The numbers, ascending.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.ids.iter().copied()
     }
 
-    /// The least number.
+    /// The smallest number.
     pub fn first(&self) -> Option<u32> {
         self.ids.first().copied()
     }
 
-    /// How many.
+    /// Number of elements.
     pub fn len(&self) -> usize {
         self.ids.len()
     }
 
-    /// Whether there are none.
+    /// Returns true for an empty set.
     pub fn is_empty(&self) -> bool {
         self.ids.is_empty()
     }
 
-    /// Those in both.
+    /// The numbers in both sets.
     pub fn intersection(&self, other: &IdSet<K>) -> IdSet<K> {
         self.ids.intersection(&other.ids).copied().collect()
     }
 
-    /// Those in either.
+    /// The numbers in either set.
     pub fn union(&self, other: &IdSet<K>) -> IdSet<K> {
         self.ids.union(&other.ids).copied().collect()
     }
 
-    /// Those that are not in `other`.
+    /// The numbers that are not in `other`.
     pub fn difference(&self, other: &IdSet<K>) -> IdSet<K> {
         self.ids.difference(&other.ids).copied().collect()
     }
 
-    /// Whether all are in `other`.
+    /// Returns true if all numbers are in `other`.
     pub fn is_subset(&self, other: &IdSet<K>) -> bool {
         self.ids.is_subset(&other.ids)
     }
@@ -132,20 +140,25 @@ impl<K> fmt::Debug for IdSet<K> {
 impl<K> FromStr for IdSet<K> {
     type Err = BadList;
 
-    /// Reads the kernel's list format; blanks around it and an empty list are allowed.
+    /// Parses the kernel's list format; surrounding blanks and an empty list are allowed.
     fn from_str(text: &str) -> Result<IdSet<K>, BadList> {
-        let bad = || BadList(text.trim().to_string());
+        IdSet::parse(text).ok_or_else(|| BadList(text.trim().to_string()))
+    }
+}
+
+impl<K> IdSet<K> {
+    fn parse(text: &str) -> Option<IdSet<K>> {
         let mut set = IdSet::new();
         for part in text.trim().split(',').map(str::trim).filter(|part| !part.is_empty()) {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
-            let first: u32 = first.parse().map_err(|_| bad())?;
-            let last: u32 = last.parse().map_err(|_| bad())?;
+            let first: u32 = first.parse().ok()?;
+            let last: u32 = last.parse().ok()?;
             if first > last || last > ID_MAX {
-                return Err(bad());
+                return None;
             }
             set.extend(first..=last);
         }
-        Ok(set)
+        Some(set)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The machine: where its parts lie, where a transfer's threads and buffers belong, slot pools, and waiting.
+//! The machine: topology, placement of threads and buffers, slot pools, and waiting.
 //!
 //! Knows neither files nor peers.
 

@@ -1,7 +1,9 @@
-//! How fast CPUs reach the memory of each node (N5): measured, for `carrack topo --measure` and for the costs of edges.
+//! Measured memory performance between CPUs and nodes (N5), for `carrack topo --measure` and for the costs of
+//! edges.
 //!
-//! One thread at a time on a machine that should be quiet. A buffer is bound to each node in turn, larger than the caches and
-//! never more than 1 GiB; the threads run on each set of CPUs in turn. About a tenth of a second for each pair.
+//! One thread at a time on a machine that should be quiet. A buffer is bound to each node in turn, larger
+//! than the caches and never more than 1 GiB; the threads run on each set of CPUs in turn. About a tenth of a
+//! second for each pair.
 
 use std::hint::black_box;
 use std::io;
@@ -14,53 +16,53 @@ use crate::node_state::NodeState;
 use crate::pool::{PoolError, SlotPool};
 use crate::region::Bound;
 
-/// A cache line on x86-64 and on most of arm64: the chase touches each line once.
+/// A cache line on x86-64 and on most of arm64: the chase reads each line once.
 const LINE_BYTES: usize = 64;
 
-/// The buffer: twice the largest cache, within these bounds, and at most a quarter of what the node has.
+/// The buffer: twice the largest cache, within these bounds, and at most a quarter of the node's memory.
 const BUFFER_MIN_BYTES: u64 = 128 << 20;
 const BUFFER_MAX_BYTES: u64 = 1 << 30;
 
 /// A smaller buffer would measure caches.
 const BUFFER_SMALLEST_BYTES: u64 = 32 << 20;
 
-/// Repetitions, the best of which counts: others only ever make it worse.
+/// Repetitions, of which the best counts: disturbances only make a result worse.
 const REPETITIONS: usize = 4;
 
-/// Lines visited in one chase: 10 ms at 100 ns each.
+/// Lines read in one chase: 10 ms at 100 ns each.
 const CHASE_STEPS: usize = 100_000;
 
-/// What each set of CPUs sees of each node's memory; rows are the CPU sets, columns the nodes.
+/// Bandwidth and latency between sets of CPUs (rows) and nodes (columns).
 #[derive(Clone, Debug, PartialEq)]
 pub struct MemoryMatrix {
-    /// The rows.
+    /// CPUs of each row.
     pub cpu_sets: Vec<CpuSet>,
-    /// The columns: the kernel's numbers of the nodes.
+    /// Node of each column, by the kernel's number.
     pub nodes: Vec<u32>,
-    /// What one thread reads in sequence, in MB/s (10^6 bytes).
+    /// Sequential reads of one thread, in MB/s (10^6 bytes).
     pub read_mb_per_s: Vec<Vec<f64>>,
-    /// Time of one read that depends on the one before, in ns.
+    /// Time of one dependent read, in ns.
     pub latency_ns: Vec<Vec<f64>>,
 }
 
-/// Why nothing was measured.
+/// Reasons why a measurement failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MeasureError {
-    /// The node has less free memory than a buffer larger than the caches takes.
+    /// The node has less free memory than a buffer larger than the caches.
     #[error("node {0} has too little free memory to measure")]
     NoRoom(u32),
     /// No memory.
     #[error(transparent)]
     NoMemory(#[from] PoolError),
-    /// The memory does not lie where it was to be measured: the reason.
+    /// The memory lies on another node: the reason.
     #[error("no memory of node {0} to measure: {1}")]
     Elsewhere(u32, String),
-    /// The thread may not run where it was to measure.
+    /// The thread could not be bound to the CPUs.
     #[error("can't run on CPU {0}: {1}")]
     Refused(CpuSet, #[source] io::Error),
 }
 
-/// Measures from each of `cpu_sets` (one for each node that has CPUs, usually) to each of `nodes`.
+/// Measures from each of `cpu_sets` (usually one for each node with CPUs) to each of `nodes`.
 pub fn measure_memory(cpu_sets: &[CpuSet], nodes: &[u32]) -> Result<MemoryMatrix, MeasureError> {
     let unknown = vec![vec![0.0; nodes.len()]; cpu_sets.len()];
     let mut matrix = MemoryMatrix {
@@ -70,7 +72,7 @@ pub fn measure_memory(cpu_sets: &[CpuSet], nodes: &[u32]) -> Result<MemoryMatrix
         latency_ns: unknown,
     };
     for (column, &node) in nodes.iter().enumerate() {
-        let field = Field::on(node)?;
+        let field = MemoryBuffer::on(node)?;
         for (row, cpus) in cpu_sets.iter().enumerate() {
             let (read_mb_per_s, latency_ns) = field.measure_from(cpus)?;
             matrix.read_mb_per_s[row][column] = read_mb_per_s;
@@ -80,13 +82,13 @@ pub fn measure_memory(cpu_sets: &[CpuSet], nodes: &[u32]) -> Result<MemoryMatrix
     Ok(matrix)
 }
 
-/// A buffer on one node, through which a chain leads from line to line, in no order that a prefetcher knows.
-struct Field {
+/// A buffer on one node, with a linked list of its lines in an order that no prefetcher predicts.
+struct MemoryBuffer {
     slot: crate::pool::Slot,
 }
 
-impl Field {
-    fn on(node: u32) -> Result<Field, MeasureError> {
+impl MemoryBuffer {
+    fn on(node: u32) -> Result<MemoryBuffer, MeasureError> {
         let nodes = NodeSet::from_iter([node]);
         let bytes = buffer_bytes(&nodes).ok_or(MeasureError::NoRoom(node))?;
         let pool = SlotPool::on(&nodes, bytes as u64, bytes)?;
@@ -100,23 +102,25 @@ impl Field {
         if found.keys().any(|&on| on != node) {
             return Err(MeasureError::Elsewhere(node, format!("pages by node: {found:?}")));
         }
-        Ok(Field { slot })
+        Ok(MemoryBuffer { slot })
     }
 
     fn measure_from(&self, cpus: &CpuSet) -> Result<(f64, f64), MeasureError> {
         let bytes = self.slot.bytes();
-        let work = move || {
-            confine(this_thread(), cpus)?;
-            let read_s = fastest(|| black_box(read_all(bytes)));
-            let chase_s = fastest(|| black_box(chase(bytes, CHASE_STEPS)));
-            Ok((bytes.len() as f64 / read_s / 1e6, chase_s * 1e9 / CHASE_STEPS as f64))
-        };
         let measured = std::thread::scope(|scope| {
-            let started = std::thread::Builder::new().spawn_scoped(scope, work)?;
+            let started = std::thread::Builder::new().spawn_scoped(scope, || measure_on(cpus, bytes))?;
             started.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         });
         measured.map_err(|error| MeasureError::Refused(cpus.clone(), error))
     }
+}
+
+/// Measures on the calling thread.
+fn measure_on(cpus: &CpuSet, bytes: &[u8]) -> io::Result<(f64, f64)> {
+    confine(this_thread(), cpus)?;
+    let read_s = fastest(|| black_box(read_all(bytes)));
+    let chase_s = fastest(|| black_box(chase(bytes, CHASE_STEPS)));
+    Ok((bytes.len() as f64 / read_s / 1e6, chase_s * 1e9 / CHASE_STEPS as f64))
 }
 
 fn buffer_bytes(nodes: &NodeSet) -> Option<usize> {
@@ -126,27 +130,31 @@ fn buffer_bytes(nodes: &NodeSet) -> Option<usize> {
     if bytes < BUFFER_SMALLEST_BYTES { None } else { usize::try_from(bytes).ok() }
 }
 
-/// The first CPU's largest cache; nothing known: none.
+/// Bytes of the first CPU's largest cache; 0 if unknown.
 fn largest_cache_bytes() -> u64 {
-    let size_of = |index: u32| {
-        let path = format!("/sys/devices/system/cpu/cpu0/cache/index{index}/size");
-        let text = std::fs::read_to_string(Path::new(&path)).ok()?;
-        text.trim().strip_suffix('K')?.parse::<u64>().ok().map(|kib| kib << 10)
-    };
-    (0..8).filter_map(size_of).max().unwrap_or(0)
+    (0..8)
+        .filter_map(|index| {
+            let path = format!("/sys/devices/system/cpu/cpu0/cache/index{index}/size");
+            let text = std::fs::read_to_string(Path::new(&path)).ok()?;
+            text.trim().strip_suffix('K')?.parse::<u64>().ok().map(|kib| kib << 10)
+        })
+        .max()
+        .unwrap_or(0)
 }
 
 /// Seconds of the fastest repetition.
 fn fastest<R>(mut work: impl FnMut() -> R) -> f64 {
-    let run = |_| {
-        let start = Instant::now();
-        work();
-        start.elapsed().as_secs_f64()
-    };
-    (0..REPETITIONS).map(run).fold(f64::INFINITY, f64::min).max(1e-9)
+    (0..REPETITIONS)
+        .map(|_| {
+            let start = Instant::now();
+            work();
+            start.elapsed().as_secs_f64()
+        })
+        .fold(f64::INFINITY, f64::min)
+        .max(1e-9)
 }
 
-/// Adds up all words, so that each has to be read.
+/// Adds up all words, so that each is read.
 fn read_all(bytes: &[u8]) -> u64 {
     let mut sums = [0_u64; 8];
     for line in bytes.chunks_exact(LINE_BYTES) {
@@ -157,7 +165,7 @@ fn read_all(bytes: &[u8]) -> u64 {
     sums.into_iter().fold(0, u64::wrapping_add)
 }
 
-/// Follows the chain from the first line.
+/// Follows the list from the first line.
 fn chase(bytes: &[u8], steps: usize) -> usize {
     (0..steps).fold(0, |line, _| next_line(bytes, line))
 }
@@ -167,13 +175,13 @@ fn next_line(bytes: &[u8], line: usize) -> usize {
     u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes")) as usize
 }
 
-/// Writes into each line the number of another, all of them in one cycle.
+/// Links all lines into one cycle.
 fn lay_chain(bytes: &mut [u8]) {
     let count = bytes.len() / LINE_BYTES;
     let mut order: Vec<u32> = (0..count as u32).collect();
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
     for i in (1..count).rev() {
-        // Xorshift64 (Marsaglia 2003): any order will do that is not the lines' own.
+        // Xorshift64 (Marsaglia 2003): any order suffices except the lines' own.
         random ^= random << 13;
         random ^= random >> 7;
         random ^= random << 17;

@@ -1,33 +1,34 @@
-//! How much memory this process may use: what its cgroups leave to it, at each level up to the top of the hierarchy (v1 and v2, also
-//! within a container), and what its resource limits do (`ulimit -v`, `ulimit -d`).
+//! Memory limits of this process: its cgroups at each level up to the top of the hierarchy (v1 and v2, also
+//! within a container), and its resource limits (`ulimit -v`, `ulimit -d`).
 //!
-//! Page cache does not count as used: the kernel takes it back. What other processes of a cgroup have for themselves does.
+//! Page cache does not count as used, as the kernel reclaims it. Memory of other processes in a cgroup
+//! counts.
 
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-use crate::recent::Recent;
+use crate::recent::CachedFact;
 use crate::{Resource, SysFiles, resource_limit};
 
-/// How long a limit that was read counts. Buffers are taken into use well after they were planned with it, so that a shorter time would
-/// make no session's plan any better.
+/// Maximum age of a limit. A session touches its buffers well after it planned them, so that a shorter time
+/// would improve no plan.
 const FRESH_FOR: Duration = Duration::from_millis(250);
 
-/// A limit, and what of it is left.
+/// A limit, and its unused part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryLimit {
-    /// Whose it is, for people.
+    /// Source of the limit, for people.
     pub origin: String,
-    /// The limit.
+    /// The limit itself.
     pub limit_bytes: u64,
-    /// What nobody uses now.
+    /// Unused bytes.
     pub free_bytes: u64,
 }
 
 impl MemoryLimit {
-    /// The limit that leaves this process least; nothing without any. It may be a quarter of a second old.
+    /// The tightest limit, if there is any. It may be a quarter of a second old.
     pub fn of_this_process() -> Option<MemoryLimit> {
-        static KNOWN: Recent<Option<MemoryLimit>> = Recent::new(FRESH_FOR);
+        static KNOWN: CachedFact<Option<MemoryLimit>> = CachedFact::new(FRESH_FOR);
         KNOWN.get(|| {
             let files = SysFiles::here();
             let limits = cgroup_limits(&files).into_iter().chain(resource_limits(&files));
@@ -35,14 +36,14 @@ impl MemoryLimit {
         })
     }
 
-    /// The same of cgroups alone.
+    /// The tightest limit of cgroups.
     pub fn of_cgroups(files: &SysFiles) -> Option<MemoryLimit> {
         cgroup_limits(files).into_iter().min_by_key(|limit| limit.free_bytes)
     }
 }
 
-/// Has glibc keep to one heap for all threads if the address space or the memory is limited: each further one reserves 64 MiB and keeps
-/// what its thread has freed.
+/// Limits glibc to one heap for all threads if the address space or the memory is limited: each further heap
+/// reserves 64 MiB and keeps the memory that its threads free.
 #[allow(unsafe_code)]
 pub fn keep_heaps_few() {
     #[cfg(target_env = "gnu")]
@@ -52,48 +53,51 @@ pub fn keep_heaps_few() {
     }
 }
 
-/// With more than this, a heap for each core's threads does not matter.
+/// Above this size the heaps of each core's threads don't matter.
 #[cfg(target_env = "gnu")]
 const FEW_HEAPS_BYTES: u64 = 1 << 30;
 
-/// A v1 hierarchy says so where there is no limit: the largest number of whole pages (kernel documentation, cgroup-v1/memory).
+/// A v1 hierarchy's value for no limit: the largest number of whole pages (kernel documentation,
+/// cgroup-v1/memory).
 const V1_UNLIMITED_BYTES: u64 = i64::MAX as u64 / 4096 * 4096;
 
-/// A version of the interface.
-struct Interface {
-    /// The type in mountinfo.
+/// A version of the cgroup interface.
+struct CgroupInterface {
+    /// File system type in mountinfo.
     file_system: &'static str,
-    /// The files that hold limits.
+    /// Files that hold limits.
     limits: &'static [&'static str],
-    /// The lines of `memory.stat` that count what can't be taken back.
+    /// Lines of `memory.stat` that count memory which can't be reclaimed.
     used: &'static [&'static str],
 }
 
-static V1: Interface = Interface {
+static V1: CgroupInterface = CgroupInterface {
     file_system: "cgroup",
     limits: &["memory.limit_in_bytes"],
     used: &["total_rss", "total_shmem", "total_unevictable"],
 };
 
-/// Beyond `memory.high` the kernel does not kill, but slows the process down until it hardly moves.
-static V2: Interface = Interface {
+/// Beyond `memory.high` the kernel does not kill the process, but throttles it almost to a halt.
+static V2: CgroupInterface = CgroupInterface {
     file_system: "cgroup2",
     limits: &["memory.max", "memory.high"],
     used: &["anon", "shmem", "sock", "slab_unreclaimable", "kernel_stack"],
 };
 
 fn cgroup_limits(files: &SysFiles) -> Vec<MemoryLimit> {
-    let read = || Some((files.text("proc/self/cgroup")?, files.text("proc/self/mountinfo")?));
-    let Some((groups, mounts)) = read() else { return Vec::new() };
-    let of = |interface: &'static Interface| {
-        let levels = levels(interface, &groups, &mounts);
-        levels.into_iter().flat_map(|level| limits_at(files, interface, &level)).collect::<Vec<_>>()
-    };
-    [of(&V1), of(&V2)].concat()
+    let [groups, mounts] = ["proc/self/cgroup", "proc/self/mountinfo"].map(|path| files.text(path));
+    let (Some(groups), Some(mounts)) = (groups, mounts) else { return Vec::new() };
+    let mut limits = Vec::new();
+    for interface in [&V1, &V2] {
+        for level in levels(interface, &groups, &mounts) {
+            limits.extend(limits_at(files, interface, &level));
+        }
+    }
+    limits
 }
 
-/// The directories of this process's group and of those above it.
-fn levels(interface: &Interface, groups: &str, mounts: &str) -> Vec<PathBuf> {
+/// The directories of this process's group and of its ancestors.
+fn levels(interface: &CgroupInterface, groups: &str, mounts: &str) -> Vec<PathBuf> {
     let is_v1 = interface.file_system == V1.file_system;
     let group = groups.lines().find_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);
@@ -112,7 +116,7 @@ fn levels(interface: &Interface, groups: &str, mounts: &str) -> Vec<PathBuf> {
         (is_type && is_memory).then_some((root, point))
     });
     let (Some(group), Some((root, point))) = (group, mount) else { return Vec::new() };
-    // In a container the path may begin elsewhere than what is mounted there.
+    // In a container the path may be outside of the mounted root.
     let below = group.strip_prefix(&root).unwrap_or(Path::new(""));
     let below = if below.components().all(|part| matches!(part, Component::Normal(_))) {
         below
@@ -122,7 +126,7 @@ fn levels(interface: &Interface, groups: &str, mounts: &str) -> Vec<PathBuf> {
     below.ancestors().map(|level| point.join(level)).collect()
 }
 
-fn limits_at(files: &SysFiles, interface: &Interface, level: &Path) -> Vec<MemoryLimit> {
+fn limits_at(files: &SysFiles, interface: &CgroupInterface, level: &Path) -> Vec<MemoryLimit> {
     let Some(shown) = level.to_str() else { return Vec::new() };
     let directory = shown.trim_start_matches('/').trim_end_matches('/');
     let limits = interface.limits.iter().filter_map(|name| {
@@ -136,40 +140,45 @@ fn limits_at(files: &SysFiles, interface: &Interface, level: &Path) -> Vec<Memor
     }
     let used =
         used_bytes(&files.text(&format!("{directory}/memory.stat")).unwrap_or_default(), interface.used);
-    let limit_of = |(origin, limit_bytes): (String, u64)| MemoryLimit {
-        origin,
-        limit_bytes,
-        free_bytes: limit_bytes.saturating_sub(used),
-    };
-    limits.into_iter().map(limit_of).collect()
-}
-
-fn used_bytes(stat: &str, names: &[&str]) -> u64 {
-    let line = |line: &str| {
-        let (name, value) = line.split_once(' ')?;
-        names.contains(&name).then(|| value.trim().parse::<u64>().ok()).flatten()
-    };
-    stat.lines().filter_map(line).fold(0, u64::saturating_add)
-}
-
-/// The address space and the data of this process.
-fn resource_limits(files: &SysFiles) -> Vec<MemoryLimit> {
-    let status = files.text("proc/self/status").unwrap_or_default();
-    let limit_of = |(resource, origin, line): (Resource, &str, &str)| {
-        let limit_bytes = resource_limit(resource)?;
-        let used = kib_of(&status, line).unwrap_or(0).saturating_mul(1024);
-        Some(MemoryLimit {
-            origin: origin.to_owned(),
+    limits
+        .into_iter()
+        .map(|(origin, limit_bytes)| MemoryLimit {
+            origin,
             limit_bytes,
             free_bytes: limit_bytes.saturating_sub(used),
         })
-    };
-    let limits =
-        [(Resource::RLIMIT_AS, "ulimit -v", "VmSize:"), (Resource::RLIMIT_DATA, "ulimit -d", "VmData:")];
-    limits.into_iter().filter_map(limit_of).collect()
+        .collect()
 }
 
-/// A line of `/proc/self/status` (proc_pid_status(5)).
+fn used_bytes(stat: &str, names: &[&str]) -> u64 {
+    stat.lines()
+        .filter_map(|line| {
+            let (name, value) = line.split_once(' ')?;
+            names.contains(&name).then(|| value.trim().parse::<u64>().ok()).flatten()
+        })
+        .fold(0, u64::saturating_add)
+}
+
+/// Limits of the address space and the data segment of this process.
+fn resource_limits(files: &SysFiles) -> Vec<MemoryLimit> {
+    let status = files.text("proc/self/status").unwrap_or_default();
+    let limits =
+        [(Resource::RLIMIT_AS, "ulimit -v", "VmSize:"), (Resource::RLIMIT_DATA, "ulimit -d", "VmData:")];
+    limits
+        .into_iter()
+        .filter_map(|(resource, origin, line)| {
+            let limit_bytes = resource_limit(resource)?;
+            let used = kib_of(&status, line).unwrap_or(0).saturating_mul(1024);
+            Some(MemoryLimit {
+                origin: origin.to_owned(),
+                limit_bytes,
+                free_bytes: limit_bytes.saturating_sub(used),
+            })
+        })
+        .collect()
+}
+
+/// Reads a line of `/proc/self/status` (proc_pid_status(5)).
 fn kib_of(status: &str, name: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse().ok()

@@ -1,7 +1,7 @@
-//! A resource that threads wait for, first come first served (L3).
+//! A resource that threads wait for in first-come-first-served order (L3).
 //!
-//! Each waiter sleeps by itself (`std::thread::park`), so a release wakes the one whose turn it is and nobody else:
-//! no thundering herd, no spinning. A newcomer queues behind those who wait already.
+//! Each waiter sleeps separately (`std::thread::park`), so that a release wakes only the thread at the front
+//! of the queue: no thundering herd, no spinning. A new waiter joins the end of the queue.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,34 +9,34 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-/// The resource was closed while, or before, a thread waited for it.
+/// The resource was closed before or during a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("closed")]
 pub struct Closed;
 
-/// What a waiter found.
+/// Result of a waiter's attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attempt<R> {
-    /// What it waited for.
+    /// The attempt succeeded.
     Done(R),
-    /// Nothing: something has to change first.
+    /// The attempt fails until the state changes.
     NotYet,
-    /// Nothing, but it may be there at this time although nobody changes anything.
+    /// The attempt may succeed at this time without a change of the state.
     Until(Instant),
 }
 
-/// State of type `S`, and the threads that wait for it to allow something.
+/// State of type `S`, and the threads that wait for a change.
 pub struct Monitor<S> {
-    inner: Mutex<Inner<S>>,
+    inner: Mutex<MonitorState<S>>,
 }
 
-struct Inner<S> {
+struct MonitorState<S> {
     state: S,
     waiters: VecDeque<Arc<Waiter>>,
-    /// Releases that no waiter has used up yet: how far the chain of wake-ups has to reach.
+    /// Releases that no waiter has used yet: the remaining length of the chain of wake-ups.
     wakes: usize,
-    /// The front waiter slept until a time only: whoever becomes front has to look for itself, and so on until one of them
-    /// goes to sleep as the front.
+    /// The front waiter sleeps with a timeout: each new front waiter must try, until one of
+    /// them goes to sleep as the front.
     is_timed: bool,
     closed: bool,
 }
@@ -65,10 +65,10 @@ impl Waiter {
 }
 
 impl<S> Monitor<S> {
-    /// Guards `state`.
+    /// A monitor of `state`.
     pub fn new(state: S) -> Monitor<S> {
         Monitor {
-            inner: Mutex::new(Inner {
+            inner: Mutex::new(MonitorState {
                 state,
                 waiters: VecDeque::new(),
                 wakes: 0,
@@ -78,22 +78,22 @@ impl<S> Monitor<S> {
         }
     }
 
-    /// A panic while the lock was held ends the session elsewhere; the state itself is only ever replaced whole.
-    fn lock(&self) -> MutexGuard<'_, Inner<S>> {
+    /// A panic under the lock ends the session; the state is only replaced as a whole.
+    fn lock(&self) -> MutexGuard<'_, MonitorState<S>> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at or changes the state without waking anybody.
+    /// Reads or changes the state without a wake-up.
     pub fn with<R>(&self, change: impl FnOnce(&mut S) -> R) -> R {
         change(&mut self.lock().state)
     }
 
-    /// Changes the state so that one more waiter may go on, and wakes the one whose turn it is.
+    /// Changes the state so that one more waiter may proceed, and wakes the front waiter.
     pub fn release<R>(&self, change: impl FnOnce(&mut S) -> R) -> R {
         self.release_many(1, change)
     }
 
-    /// Changes the state so that up to `count` waiters may go on.
+    /// Changes the state so that up to `count` waiters may proceed.
     pub fn release_many<R>(&self, count: usize, change: impl FnOnce(&mut S) -> R) -> R {
         let mut inner = self.lock();
         let result = change(&mut inner.state);
@@ -102,7 +102,7 @@ impl<S> Monitor<S> {
         result
     }
 
-    /// Takes at once if nobody waits and `take` finds something.
+    /// Takes without waiting, if there are no waiters and `take` succeeds.
     pub fn try_take<R>(&self, take: impl FnOnce(&mut S) -> Option<R>) -> Option<R> {
         let mut inner = self.lock();
         if inner.closed || !inner.waiters.is_empty() {
@@ -111,12 +111,12 @@ impl<S> Monitor<S> {
         take(&mut inner.state)
     }
 
-    /// Waits for its turn and until `take` finds something.
+    /// Waits for its turn, and until `take` succeeds.
     pub fn take<R>(&self, mut take: impl FnMut(&mut S) -> Option<R>) -> Result<R, Closed> {
         self.take_timed(|state| take(state).map_or(Attempt::NotYet, Attempt::Done))
     }
 
-    /// The same for what may be there after a while.
+    /// Same as [`Monitor::take`], for attempts that may succeed after a time.
     pub fn take_timed<R>(&self, mut take: impl FnMut(&mut S) -> Attempt<R>) -> Result<R, Closed> {
         let mut inner = self.lock();
         if inner.closed {
@@ -130,7 +130,7 @@ impl<S> Monitor<S> {
                 Attempt::Until(time) => until = Some(time),
             }
         }
-        // Whoever queues behind others has not tried yet: the chain of wake-ups has to reach it.
+        // A queued thread has not tried yet: the chain of wake-ups must reach it.
         inner.wakes += usize::from(!inner.waiters.is_empty());
         let waiter = Arc::new(Waiter { thread: thread::current(), woken: AtomicBool::new(false) });
         inner.waiters.push_back(Arc::clone(&waiter));
@@ -139,7 +139,7 @@ impl<S> Monitor<S> {
 
     fn wait_for_turn<'a, R>(
         &'a self,
-        mut inner: MutexGuard<'a, Inner<S>>,
+        mut inner: MutexGuard<'a, MonitorState<S>>,
         waiter: &Arc<Waiter>,
         mut until: Option<Instant>,
         mut take: impl FnMut(&mut S) -> Attempt<R>,
@@ -175,7 +175,7 @@ impl<S> Monitor<S> {
         }
     }
 
-    /// Ends all waiting, now and later.
+    /// Ends all current and later waits.
     pub fn close(&self) {
         let mut inner = self.lock();
         inner.closed = true;
@@ -184,13 +184,13 @@ impl<S> Monitor<S> {
         }
     }
 
-    /// Threads that wait now.
+    /// Number of waiting threads.
     pub fn waiter_count(&self) -> usize {
         self.lock().waiters.len()
     }
 }
 
-impl<S> Inner<S> {
+impl<S> MonitorState<S> {
     fn wake_front(&self) {
         if self.wakes > 0
             && let Some(front) = self.waiters.front()
@@ -271,7 +271,7 @@ mod tests {
     fn what_comes_with_time_is_found_by_all_who_wait() {
         let begin = Instant::now();
         let ready_at = move |step: u32| begin + Duration::from_millis(20) * step;
-        // One more may go on every 20 ms, and nobody releases anything.
+        // One more thread may proceed every 20 ms, without any release.
         let monitor = Arc::new(Monitor::new(0u32));
         let threads: Vec<_> = (0..4)
             .map(|_| {
@@ -300,10 +300,10 @@ mod tests {
         for waiting in 1..=4 {
             let (monitor_i, done) = (Arc::clone(&monitor), done.clone());
             thread::spawn(move || {
-                let look = |_: &mut ()| {
+                done.send(monitor_i.take_timed(|_| {
                     if Instant::now() < ready_at { Attempt::Until(ready_at) } else { Attempt::Done(()) }
-                };
-                done.send(monitor_i.take_timed(look)).unwrap();
+                }))
+                .unwrap();
             });
             until(|| monitor.waiter_count() == waiting || Instant::now() >= ready_at);
         }

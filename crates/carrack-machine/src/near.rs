@@ -1,4 +1,4 @@
-//! Which lane a directory's disk is for: one whose memory lies near it.
+//! Assignment of directories to lanes by the nodes of their disks.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -8,12 +8,13 @@ use crate::id_set::NodeSet;
 use crate::nic;
 use crate::sys_files::SysFiles;
 
-/// Devices upon devices (LVM on RAID on partitions) that are followed down.
+/// Maximum depth of stacked devices (LVM on RAID on partitions).
 const LEVELS_MAX: usize = 4;
 
-/// The NUMA node of the disk on which a directory's file system lies (`numa_node` of its PCI function, sysfs(5)).
+/// The NUMA node of the disk with a directory's file system (`numa_node` of its PCI function, sysfs(5)).
 ///
-/// Nothing where that can't be told: a file system over the network or in memory, disks of several nodes, a machine that does not say.
+/// `None` for file systems over the network or in memory, disks of several nodes, and machines that don't
+/// report nodes.
 pub fn node_of_directory(files: &SysFiles, directory: &Path) -> Option<u32> {
     let device = fs::metadata(directory).ok()?.dev();
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
@@ -32,17 +33,19 @@ fn node_of_block_device(files: &SysFiles, device: &str, levels: usize) -> Option
     nodes.all(|node| node == Some(first)).then_some(first)
 }
 
-/// Deals out what lies at these nodes to lanes with these: of each the lane's number. All lanes have as many, to one; among these
-/// deals, what has a node goes to a lane that has it as far as there is room.
+/// Assigns items at `nodes` to lanes on `lanes`, and returns the lane of each item. The lanes' counts differ
+/// by at most one; within that bound, items go to lanes that contain their node.
 pub fn deal(nodes: &[Option<u32>], lanes: &[NodeSet]) -> Vec<usize> {
     let room = nodes.len().div_ceil(lanes.len().max(1));
     let mut counts = vec![0; lanes.len()];
     let mut dealt = vec![None; nodes.len()];
-    let is_near = |node: Option<u32>, lane: usize| node.is_some_and(|node| lanes[lane].contains(node));
     for only_near in [true, false] {
         for (&node, dealt) in nodes.iter().zip(&mut dealt).filter(|(_, dealt)| dealt.is_none()) {
-            let open = |lane: &usize| counts[*lane] < room && (!only_near || is_near(node, *lane));
-            let Some(lane) = (0..lanes.len()).filter(open).min_by_key(|&lane| counts[lane]) else { continue };
+            let lane = (0..lanes.len())
+                .filter(|&lane| counts[lane] < room)
+                .filter(|&lane| !only_near || node.is_some_and(|node| lanes[lane].contains(node)))
+                .min_by_key(|&lane| counts[lane]);
+            let Some(lane) = lane else { continue };
             counts[lane] += 1;
             *dealt = Some(lane);
         }
@@ -56,56 +59,65 @@ mod tests {
 
     use super::*;
 
-    /// A machine with disks on PCI functions of two nodes, and what lies upon them.
+    fn make(sys: &Path, number: &str, path: &str, below: &[&str]) {
+        let device = sys.join("devices").join(path);
+        fs::create_dir_all(device.join("slaves")).unwrap();
+        fs::create_dir_all(sys.join("dev/block")).unwrap();
+        symlink(&device, sys.join("dev/block").join(number)).unwrap();
+        for other in below {
+            let other = sys.join("devices").join(other);
+            symlink(&other, device.join("slaves").join(other.file_name().unwrap())).unwrap();
+        }
+    }
+
+    /// A machine with disks on PCI functions of two nodes, and devices on top of them.
     fn machine() -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         let sys = root.path().join("sys");
-        let make = |number: &str, path: &str, below: &[&str]| {
-            let device = sys.join("devices").join(path);
-            fs::create_dir_all(device.join("slaves")).unwrap();
-            fs::create_dir_all(sys.join("dev/block")).unwrap();
-            symlink(&device, sys.join("dev/block").join(number)).unwrap();
-            for other in below {
-                let other = sys.join("devices").join(other);
-                symlink(&other, device.join("slaves").join(other.file_name().unwrap())).unwrap();
-            }
-        };
         let (a, b, c) = ("pci0000:00/0000:01:00.0", "pci0000:40/0000:41:00.0", "pci0000:00/0000:02:00.0");
-        make("259:1", &format!("{a}/nvme/nvme0/nvme0n1"), &[]);
-        make("259:2", &format!("{a}/nvme/nvme0/nvme0n1/nvme0n1p1"), &[]);
-        make("259:3", &format!("{b}/nvme/nvme1/nvme1n1"), &[]);
-        make("259:4", &format!("{c}/nvme/nvme2/nvme2n1"), &[]);
+        make(&sys, "259:1", &format!("{a}/nvme/nvme0/nvme0n1"), &[]);
+        make(&sys, "259:2", &format!("{a}/nvme/nvme0/nvme0n1/nvme0n1p1"), &[]);
+        make(&sys, "259:3", &format!("{b}/nvme/nvme1/nvme1n1"), &[]);
+        make(&sys, "259:4", &format!("{c}/nvme/nvme2/nvme2n1"), &[]);
         let disks = [
             format!("{a}/nvme/nvme0/nvme0n1"),
             format!("{b}/nvme/nvme1/nvme1n1"),
             format!("{c}/nvme/nvme2/nvme2n1"),
         ];
-        make("253:0", "virtual/block/dm-0", &[&disks[0], &disks[2]]);
-        make("253:1", "virtual/block/dm-1", &[&disks[0], &disks[1]]);
-        make("253:2", "virtual/block/dm-2", &["virtual/block/dm-0"]);
-        make("7:0", "virtual/block/loop0", &[]);
+        make(&sys, "253:0", "virtual/block/dm-0", &[&disks[0], &disks[2]]);
+        make(&sys, "253:1", "virtual/block/dm-1", &[&disks[0], &disks[1]]);
+        make(&sys, "253:2", "virtual/block/dm-2", &["virtual/block/dm-0"]);
+        make(&sys, "7:0", "virtual/block/loop0", &[]);
         for (function, node) in [(a, "0"), (b, "1"), (c, "0")] {
             fs::write(sys.join("devices").join(function).join("numa_node"), node).unwrap();
         }
         root
     }
 
+    fn nodes_of<const N: usize>(files: &SysFiles, numbers: [&str; N]) -> [Option<u32>; N] {
+        numbers.map(|number| node_of_block_device(files, &format!("sys/dev/block/{number}"), LEVELS_MAX))
+    }
+
     #[test]
     fn a_disk_lies_at_the_node_of_its_function() {
         let root = machine();
         let files = SysFiles::beneath(root.path());
-        let node =
-            |number: &str| node_of_block_device(&files, &format!("sys/dev/block/{number}"), LEVELS_MAX);
-        assert_eq!(["259:1", "259:2", "259:3"].map(node), [Some(0), Some(0), Some(1)]);
-        assert_eq!(["253:0", "253:2"].map(node), [Some(0), Some(0)], "upon two of one node, and upon that");
-        assert_eq!(["253:1", "7:0", "1:2"].map(node), [None, None, None]);
+        assert_eq!(nodes_of(&files, ["259:1", "259:2", "259:3"]), [Some(0), Some(0), Some(1)]);
+        assert_eq!(
+            nodes_of(&files, ["253:0", "253:2"]),
+            [Some(0), Some(0)],
+            "upon two of one node, and upon that"
+        );
+        assert_eq!(nodes_of(&files, ["253:1", "7:0", "1:2"]), [None, None, None]);
         fs::write(root.path().join("sys/devices/pci0000:00/0000:01:00.0/numa_node"), "-1").unwrap();
-        assert_eq!(["259:1", "253:0"].map(node), [None, None], "it does not say");
+        assert_eq!(nodes_of(&files, ["259:1", "253:0"]), [None, None], "it does not say");
     }
 
     #[test]
     fn each_lane_has_as_many_and_those_near_it() {
-        let on = |nodes: &[u32]| nodes.iter().copied().collect::<NodeSet>();
+        fn on(nodes: &[u32]) -> NodeSet {
+            nodes.iter().copied().collect()
+        }
         let lanes = [on(&[1]), on(&[0])];
         assert_eq!(deal(&[Some(0), Some(1)], &lanes), [1, 0]);
         assert_eq!(deal(&[Some(0), Some(0), Some(1), Some(1)], &lanes), [1, 1, 0, 0]);

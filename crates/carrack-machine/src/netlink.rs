@@ -1,7 +1,7 @@
-//! Asking the kernel for lists over rtnetlink (rtnetlink(7), include/uapi/linux/rtnetlink.h): addresses and queueing
-//! disciplines.
+//! Queries of the kernel over rtnetlink (rtnetlink(7), include/uapi/linux/rtnetlink.h): addresses and
+//! queueing disciplines.
 //!
-//! Blocks for [`PATIENCE`] at most. Messages are the kernel's; what is cut short in them is left out.
+//! Blocks for at most [`PATIENCE`]. Truncated messages from the kernel are ignored.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -12,13 +12,13 @@ use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with};
 
-/// The kernel answers at once; this only keeps a strange one from holding us.
+/// Timeout: the kernel answers at once, and a faulty one must not block the caller.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Larger than any message of a dump (the kernel fills up to 32 KiB).
 const MESSAGE_BYTES_MAX: usize = 64 << 10;
 
-/// Messages of one dump at most: more addresses or queues than any host has.
+/// Limit of messages in one dump: more addresses or queues than any host has.
 const MESSAGES_MAX: usize = 100_000;
 
 const HEADER_BYTES: usize = 16;
@@ -41,9 +41,9 @@ const ROOT: u32 = u32::MAX; // TC_H_ROOT
 /// A queueing discipline of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Qdisc {
-    /// The interface's number.
+    /// Index of the interface.
     pub interface: u32,
-    /// Whether it is the interface's own, not one for a queue or a class within it.
+    /// True for the interface's root discipline, false for those of its queues and classes.
     pub is_root: bool,
     /// "fq", "mq", "fq_codel".
     pub kind: String,
@@ -55,19 +55,19 @@ pub fn qdiscs() -> io::Result<Vec<Qdisc>> {
     Ok(messages.iter().filter(|message| message.kind == NEW_QDISC).filter_map(qdisc_of).collect())
 }
 
-/// The local addresses and the numbers of their interfaces in this network namespace.
+/// The local addresses and the indexes of their interfaces in this network namespace.
 pub fn addresses() -> io::Result<Vec<(IpAddr, u32)>> {
     let messages = dump(GET_ADDRESSES, ADDRESS_BODY_BYTES)?;
     Ok(messages.iter().filter(|message| message.kind == NEW_ADDRESS).filter_map(address_of).collect())
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Message {
+struct NetlinkMessage {
     kind: u16,
     payload: Vec<u8>,
 }
 
-fn qdisc_of(message: &Message) -> Option<Qdisc> {
+fn qdisc_of(message: &NetlinkMessage) -> Option<Qdisc> {
     let (body, attributes) = message.payload.split_at_checked(QDISC_BODY_BYTES)?;
     let kind = attribute(attributes, TCA_KIND)?;
     let kind = kind.split(|&byte| byte == 0).next().unwrap_or_default();
@@ -78,8 +78,8 @@ fn qdisc_of(message: &Message) -> Option<Qdisc> {
     })
 }
 
-/// On a link between two points `IFA_ADDRESS` is the other end's.
-fn address_of(message: &Message) -> Option<(IpAddr, u32)> {
+/// On a point-to-point link `IFA_ADDRESS` is the peer's address.
+fn address_of(message: &NetlinkMessage) -> Option<(IpAddr, u32)> {
     let (body, attributes) = message.payload.split_at_checked(ADDRESS_BODY_BYTES)?;
     let bytes = attribute(attributes, IFA_LOCAL).or_else(|| attribute(attributes, IFA_ADDRESS))?;
     let address = match bytes.len() {
@@ -90,7 +90,7 @@ fn address_of(message: &Message) -> Option<(IpAddr, u32)> {
     Some((address, u32_at(body, 4)?))
 }
 
-fn dump(kind: u16, body_bytes: usize) -> io::Result<Vec<Message>> {
+fn dump(kind: u16, body_bytes: usize) -> io::Result<Vec<NetlinkMessage>> {
     let socket = open()?;
     sendto(&socket, &request(kind, body_bytes), SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
     let mut buffer = vec![0; MESSAGE_BYTES_MAX];
@@ -112,7 +112,7 @@ fn open() -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// `struct nlmsghdr` and a body of zeros: everything, of all families.
+/// `struct nlmsghdr` and a body of zeros, which requests all entries of all families.
 fn request(kind: u16, body_bytes: usize) -> Vec<u8> {
     let length = (HEADER_BYTES + body_bytes) as u32;
     let mut request = Vec::with_capacity(HEADER_BYTES + body_bytes);
@@ -123,15 +123,15 @@ fn request(kind: u16, body_bytes: usize) -> Vec<u8> {
     request
 }
 
-/// Adds the messages of one datagram; says whether the dump ends with it.
-fn split(mut datagram: &[u8], messages: &mut Vec<Message>) -> io::Result<bool> {
+/// Appends the messages of one datagram; returns true at the end of the dump.
+fn split(mut datagram: &[u8], messages: &mut Vec<NetlinkMessage>) -> io::Result<bool> {
     while let (Some(length), Some(kind)) = (u32_at(datagram, 0), u16_at(datagram, 4)) {
         let length = length as usize;
         let Some(payload) = datagram.get(HEADER_BYTES..length) else { break };
         match kind {
             DONE => return Ok(true),
             ERROR => return Err(error_of(payload)),
-            _ => messages.push(Message { kind, payload: payload.to_vec() }),
+            _ => messages.push(NetlinkMessage { kind, payload: payload.to_vec() }),
         }
         datagram = datagram.get(aligned(length)..).unwrap_or_default();
     }
@@ -214,7 +214,7 @@ mod tests {
         payload[4..8].copy_from_slice(&7u32.to_ne_bytes());
         payload.extend(attribute_of(IFA_ADDRESS, &[10, 0, 0, 2]));
         payload.extend(attribute_of(IFA_LOCAL, &[10, 0, 0, 1]));
-        let found = address_of(&Message { kind: NEW_ADDRESS, payload });
+        let found = address_of(&NetlinkMessage { kind: NEW_ADDRESS, payload });
         assert_eq!(found, Some((Ipv4Addr::new(10, 0, 0, 1).into(), 7)));
     }
 
@@ -226,11 +226,11 @@ mod tests {
             assert!(!split(&whole[..length], &mut messages).unwrap());
             assert!(messages.len() < 2, "{length}");
             for end in 0..length.min(60) {
-                let _ = qdisc_of(&Message { kind: NEW_QDISC, payload: whole[..end].to_vec() });
+                let _ = qdisc_of(&NetlinkMessage { kind: NEW_QDISC, payload: whole[..end].to_vec() });
             }
         }
         assert_eq!(attribute(&[0, 0, 1, 0, 0, 0], 9), None);
-        // One that says it is shorter than its header.
+        // A message that claims to be shorter than its header.
         assert!(!split(&[4, 0, 0, 0, 36, 0, 0, 0], &mut Vec::new()).unwrap());
     }
 

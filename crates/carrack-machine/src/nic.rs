@@ -1,7 +1,7 @@
-//! Network interfaces: which one has an address, which CPUs take the interrupts of its queues, and on which CPU and
-//! queue a connection's packets arrive (M9).
+//! Network interfaces: their addresses, the CPUs of their queues' interrupts, and the CPU and queue at which
+//! a connection's packets arrive (M9).
 //!
-//! Looks only. An interface without queues of its own (a bond, a VLAN) is looked through to those beneath it.
+//! Read-only. An interface without queues (a bond, a VLAN) stands for its lower interfaces.
 
 use std::io;
 use std::net::IpAddr;
@@ -13,10 +13,10 @@ use crate::id_set::CpuSet;
 use crate::netlink;
 use crate::sys_files::SysFiles;
 
-/// A VLAN on a bond on ports: deeper than this nobody builds.
+/// A VLAN on a bond on ports; deeper stacks don't occur.
 const LAYERS_MAX: usize = 4;
 
-/// Parts of the names of interrupts that are no queue's: mailboxes, commands, link changes.
+/// Parts of the names of interrupts other than queues: mailboxes, commands, link changes.
 const NOT_QUEUES: [&str; 13] = [
     "async", "config", "control", "ctrl", "cmd", "misc", "event", "pages", "health", "mbx", "other", "aeq",
     "mgmnt",
@@ -25,25 +25,25 @@ const NOT_QUEUES: [&str; 13] = [
 /// The interrupt of one queue of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueIrq {
-    /// Its number.
+    /// Interrupt number.
     pub irq: u32,
-    /// What the driver calls it: "mlx5_comp3@pci:0000:81:00.0".
+    /// The driver's name: "mlx5_comp3@pci:0000:81:00.0".
     pub action: String,
-    /// The CPUs that may take it (`smp_affinity_list`).
+    /// The CPUs that may handle it (`smp_affinity_list`).
     pub allowed: CpuSet,
-    /// The CPU or CPUs that do (`effective_affinity_list`); empty where the kernel does not say.
+    /// The CPUs that handle it (`effective_affinity_list`); empty if unknown.
     pub effective: CpuSet,
 }
 
 impl QueueIrq {
-    /// The CPUs that take it, as exactly as is known. What was set moves with the next interrupt only: where one CPU is
-    /// allowed, that counts.
+    /// The CPUs that handle the interrupt. A new affinity takes effect at the next interrupt only: a single
+    /// allowed CPU counts at once.
     pub fn cpus(&self) -> &CpuSet {
         if self.effective.is_empty() || self.allowed.len() == 1 { &self.allowed } else { &self.effective }
     }
 }
 
-/// The interface that has this local address.
+/// The interface with this local address.
 pub fn nic_of_address(address: IpAddr) -> Option<String> {
     let addresses = netlink::addresses().ok()?;
     let (_, interface) = addresses.into_iter().find(|(local, _)| *local == address.to_canonical())?;
@@ -51,7 +51,7 @@ pub fn nic_of_address(address: IpAddr) -> Option<String> {
     netdevice::index_to_name(any, interface).ok()
 }
 
-/// The interrupts of an interface's queues and the CPUs that take them; none where they can't be seen.
+/// The interrupts of an interface's queues and their CPUs; empty if not visible.
 pub fn nic_queue_cpus(name: &str) -> Vec<(u32, CpuSet)> {
     let irqs = queue_irqs(&SysFiles::here(), name);
     irqs.into_iter().map(|queue| (queue.irq, queue.cpus().clone())).collect()
@@ -63,10 +63,10 @@ pub fn incoming_cpu(socket: impl AsFd) -> Option<u32> {
     sockopt::socket_incoming_cpu(socket).ok().filter(|&cpu| cpu != u32::MAX)
 }
 
-/// The NAPI instance, which stands for a receive queue, of this connection's last packet (`SO_INCOMING_NAPI_ID`,
+/// The NAPI instance, and so the receive queue, of this connection's last packet (`SO_INCOMING_NAPI_ID`,
 /// socket(7)).
 pub fn incoming_napi_id(socket: impl AsFd) -> Option<u32> {
-    // 0 where there is none: loopback, before the first packet.
+    // 0 on loopback and before the first packet.
     napi_id(socket).ok().filter(|&id| id != 0)
 }
 
@@ -74,7 +74,7 @@ pub fn incoming_napi_id(socket: impl AsFd) -> Option<u32> {
 fn napi_id(socket: impl AsFd) -> io::Result<u32> {
     let mut id: u32 = 0;
     let mut length = size_of::<u32>() as libc::socklen_t;
-    // SAFETY: `id` and `length` live through the call, and `length` says how many bytes the kernel may write to `id`.
+    // SAFETY: `id` and `length` live through the call, and `length` is the size of `id`.
     let result = unsafe {
         libc::getsockopt(
             socket.as_fd().as_raw_fd(),
@@ -87,7 +87,7 @@ fn napi_id(socket: impl AsFd) -> io::Result<u32> {
     if result == 0 { Ok(id) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The interfaces with a device of their own that carry what is sent through `name`: itself, or a bond's ports.
+/// The hardware interfaces that `name` sends through: itself, or a bond's ports.
 pub fn physical_nics(files: &SysFiles, name: &str) -> Vec<String> {
     let mut layer = vec![name.to_string()];
     for _ in 0..LAYERS_MAX {
@@ -99,7 +99,7 @@ pub fn physical_nics(files: &SysFiles, name: &str) -> Vec<String> {
     layer
 }
 
-/// What an interface is made of; itself if of nothing.
+/// The lower interfaces of an interface, or itself if it has none.
 fn beneath(files: &SysFiles, name: &str) -> Vec<String> {
     let names = files.names(&format!("sys/class/net/{name}")).unwrap_or_default();
     let lower: Vec<String> =
@@ -127,31 +127,40 @@ pub fn queue_irqs(files: &SysFiles, name: &str) -> Vec<QueueIrq> {
 
 fn irqs_of(files: &SysFiles, nic: &str, actions: &[(u32, String)]) -> Vec<(u32, String)> {
     let of_device: Option<Vec<u32>> = message_irqs(files, nic);
-    let is_its = |(irq, action): &&(u32, String)| match &of_device {
-        Some(irqs) => irqs.contains(irq),
-        None => action.split(['-', '@', '.', ':']).any(|word| word == nic),
-    };
-    queues_of(actions.iter().filter(is_its).cloned().collect())
+    queues_of(
+        actions
+            .iter()
+            .filter(|(irq, action)| match &of_device {
+                Some(irqs) => irqs.contains(irq),
+                None => action.split(['-', '@', '.', ':']).any(|word| word == nic),
+            })
+            .cloned()
+            .collect(),
+    )
 }
 
-/// Those that are queues'; all where the names tell nothing. A queue with an interrupt for each direction counts once,
-/// by that of what arrives.
+/// The interrupts of queues; all if the names are not conclusive. A queue with an interrupt for each
+/// direction counts once, by its receive interrupt.
 fn queues_of(irqs: Vec<(u32, String)>) -> Vec<(u32, String)> {
-    let is_queue = |action: &str| !NOT_QUEUES.iter().any(|word| action.to_ascii_lowercase().contains(word));
     let queues: Vec<_> = irqs.iter().filter(|(_, action)| is_queue(action)).cloned().collect();
     let arriving: Vec<_> = queues.iter().filter(|(_, action)| !action.contains("output")).cloned().collect();
     [arriving, queues].into_iter().find(|found| !found.is_empty()).unwrap_or(irqs)
 }
 
-/// The MSI interrupts of the PCI function that an interface is on: of its device, or of what that lies on (virtio).
+fn is_queue(action: &str) -> bool {
+    let action = action.to_ascii_lowercase();
+    !NOT_QUEUES.iter().any(|word| action.contains(word))
+}
+
+/// The MSI interrupts of the PCI function of an interface's device or of the device's parent (virtio).
 fn message_irqs(files: &SysFiles, nic: &str) -> Option<Vec<u32>> {
     let function = pci_function(files, &format!("sys/class/net/{nic}/device"))?;
     let names = files.names(&format!("{function}/msi_irqs"))?;
     Some(names.iter().filter_map(|name| name.parse().ok()).collect())
 }
 
-/// The directory of the PCI function that a device is or lies on. Not what is above: a bridge has interrupts of its
-/// own.
+/// The directory of the PCI function of a device or its parent. Bridges don't count: they have their own
+/// interrupts.
 pub(crate) fn pci_function(files: &SysFiles, device: &str) -> Option<String> {
     let mut path = files.real(device)?;
     loop {
@@ -166,18 +175,22 @@ pub(crate) fn pci_function(files: &SysFiles, device: &str) -> Option<String> {
 /// `0000:81:00.0`
 fn is_pci_address(name: &str) -> bool {
     let Some((domain_bus_device, function)) = name.split_once('.') else { return false };
-    let is_hex = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_hexdigit());
     domain_bus_device.split(':').count() == 3 && domain_bus_device.split(':').all(is_hex) && is_hex(function)
 }
 
-/// Number and last word of the lines of `/proc/interrupts` that belong to devices (proc(5)).
+fn is_hex(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// Number and last word of the device lines of `/proc/interrupts` (proc(5)).
 fn actions(text: &str) -> Vec<(u32, String)> {
     let mut lines = text.lines();
     let cpu_count = lines.next().map_or(0, |head| head.split_whitespace().count());
     lines.filter_map(|line| action(line, cpu_count)).collect()
 }
 
-/// ` 38:  0  24144  PCI-MSIX-0000:00:03.0   1-edge      virtio2-input.0`; one that nobody handles has no last word.
+/// ` 38:  0  24144  PCI-MSIX-0000:00:03.0   1-edge      virtio2-input.0`; without a handler the last word is
+/// missing.
 fn action(line: &str, cpu_count: usize) -> Option<(u32, String)> {
     let (irq, rest) = line.split_once(':')?;
     let words: Vec<&str> = rest.split_whitespace().skip(cpu_count).collect();
@@ -208,10 +221,10 @@ mod tests {
 
     #[test]
     fn queues_are_told_from_the_rest() {
-        let names = |names: &[&str]| {
+        fn names(names: &[&str]) -> Vec<String> {
             let irqs = names.iter().enumerate().map(|(irq, name)| (irq as u32, name.to_string()));
-            queues_of(irqs.collect()).into_iter().map(|(_, name)| name).collect::<Vec<_>>()
-        };
+            queues_of(irqs.collect()).into_iter().map(|(_, name)| name).collect()
+        }
         let mlx5 = ["mlx5_async0@pci:0000:81:00.0", "mlx5_comp0@pci:0000:81:00.0"];
         assert_eq!(names(&mlx5), mlx5[1..]);
         assert_eq!(names(&["virtio2-config", "virtio2-input.0", "virtio2-output.0"]), ["virtio2-input.0"]);

@@ -1,6 +1,6 @@
-//! What a NUMA node has to give just now, as sysfs says (Documentation/ABI/stable/sysfs-devices-node).
+//! The free memory of NUMA nodes, from sysfs (Documentation/ABI/stable/sysfs-devices-node).
 //!
-//! The directory is a parameter, so that other machines' can be read in tests.
+//! The directory is a parameter, so that tests can read those of other machines.
 
 use std::path::{Path, PathBuf};
 
@@ -12,24 +12,23 @@ pub(crate) struct NodeState {
 }
 
 impl NodeState {
-    /// This machine's.
+    /// The nodes of this machine.
     pub(crate) fn of_this_machine() -> NodeState {
         NodeState::at(Path::new("/sys/devices/system/node"))
     }
 
-    /// A copy's.
+    /// The nodes in a copy of sysfs.
     pub(crate) fn at(root: &Path) -> NodeState {
         NodeState { root: root.to_path_buf() }
     }
 
-    /// Explicit huge pages of 2 MiB that are free on `nodes`.
+    /// Free explicit huge pages of 2 MiB on `nodes`.
     pub(crate) fn free_huge_pages(&self, nodes: &NodeSet) -> usize {
         let file = "hugepages/hugepages-2048kB/free_hugepages";
-        let free_on = |node| self.read(node, file)?.trim().parse::<usize>().ok();
-        nodes.iter().filter_map(free_on).sum()
+        nodes.iter().filter_map(|node| self.read(node, file)?.trim().parse::<usize>().ok()).sum()
     }
 
-    /// Bytes on `nodes` that are free or hold only what files hold too; nothing where that can't be known.
+    /// Free bytes on `nodes`, clean page cache included; `None` if unknown.
     pub(crate) fn available_bytes(&self, nodes: &NodeSet) -> Option<u64> {
         nodes.iter().map(|node| self.available_on(node)).sum()
     }
@@ -45,7 +44,7 @@ impl NodeState {
     }
 }
 
-/// A line of meminfo, such as `Node 0 MemFree:  8388 kB`.
+/// Reads a line of meminfo, such as `Node 0 MemFree:  8388 kB`.
 fn field(text: &str, name: &str) -> Option<u64> {
     let name = format!("{name}:");
     let line = text.lines().find(|line| line.split_whitespace().nth(2) == Some(&name))?;
@@ -76,7 +75,9 @@ mod tests {
     fn only_the_wanted_nodes_are_asked() {
         let root = two_nodes();
         let state = NodeState::at(root.path());
-        let nodes = |ids: &[u32]| ids.iter().copied().collect::<NodeSet>();
+        fn nodes(ids: &[u32]) -> NodeSet {
+            ids.iter().copied().collect()
+        }
         assert_eq!(state.free_huge_pages(&nodes(&[0, 2, 9])), 10);
         assert_eq!(state.available_bytes(&nodes(&[0, 2])), Some((1_020 + 70) << 10));
         assert_eq!(state.available_bytes(&nodes(&[2])), Some(70 << 10));

@@ -1,8 +1,9 @@
-//! The slot pool (L6, M4): payload memory, reserved once, locked, handed out and taken back.
+//! The slot pool (L6, M4): payload memory, reserved once, locked, leased and returned.
 //!
-//! One mapping ([`Region`]), cut into slots of equal size. It is locked as pages are first touched (`MLOCK_ONFAULT`), so
-//! that a short transfer pays only for the slots it uses; slots are handed out last in first out, so that the hot ones
-//! are used again while a core's cache still holds them. Any thread may lease; a slot goes back when dropped.
+//! One mapping ([`Region`]), divided into slots of equal size. Pages are locked at their first touch
+//! (`MLOCK_ONFAULT`), so that a short transfer pays only for the slots it uses; slots are leased last in
+//! first out, so that recently used ones are still in a core's cache. Any thread may lease; a slot returns
+//! when dropped.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,20 +13,29 @@ use crate::id_set::NodeSet;
 use crate::monitor::{Closed, Monitor};
 use crate::region::{Backing, Region};
 
-/// Why there is no pool.
+/// Reasons why a pool was not created.
 #[derive(Debug, thiserror::Error)]
 pub enum PoolError {
-    /// Fewer than one slot, or a slot that is not a multiple of a page.
+    /// The pool has no room for a slot, or the slot size is not a multiple of the page size.
     #[error("a pool of {0} bytes can't be cut into slots of {1} bytes")]
     BadSize(u64, usize),
-    /// The kernel gives no memory.
+    /// The kernel refused the memory.
     #[error("no memory for a buffer of {0} bytes: {1}")]
     NoMemory(u64, #[source] std::io::Error),
 }
 
 const PAGE_BYTES: usize = 4096;
 
-struct Shared {
+/// Number of slots of a pool; `None` for invalid sizes.
+fn indices(pool_bytes: u64, slot_bytes: usize) -> Option<u32> {
+    if slot_bytes == 0 || !slot_bytes.is_multiple_of(PAGE_BYTES) {
+        return None;
+    }
+    let count = usize::try_from(pool_bytes).ok()? / slot_bytes;
+    u32::try_from(count).ok().filter(|&count| count > 0)
+}
+
+struct PoolState {
     region: Region,
     slot_bytes: usize,
     slot_count: usize,
@@ -36,12 +46,12 @@ struct Shared {
 /// A pool of slots. Clones share it.
 #[derive(Clone)]
 pub struct SlotPool {
-    shared: Arc<Shared>,
+    shared: Arc<PoolState>,
 }
 
-/// A pool that lives only as long as others hold it.
+/// A weak reference to a pool.
 #[derive(Clone)]
-pub(crate) struct WeakPool(Weak<Shared>);
+pub(crate) struct WeakPool(Weak<PoolState>);
 
 impl WeakPool {
     pub(crate) fn upgrade(&self) -> Option<SlotPool> {
@@ -50,42 +60,35 @@ impl WeakPool {
 }
 
 impl SlotPool {
-    /// Reserves `pool_bytes`, cut into slots of `slot_bytes` (a multiple of 4,096), wherever the kernel likes.
+    /// Reserves `pool_bytes` in slots of `slot_bytes` (a multiple of 4,096), without a binding.
     pub fn new(pool_bytes: u64, slot_bytes: usize) -> Result<SlotPool, PoolError> {
         SlotPool::on(&NodeSet::new(), pool_bytes, slot_bytes)
     }
 
-    /// The same, the memory lying on `nodes` as far as the kernel allows ([`Backing`] says how far).
+    /// Reserves memory on `nodes`, as far as the kernel allows ([`Backing`] has the result).
     pub fn on(nodes: &NodeSet, pool_bytes: u64, slot_bytes: usize) -> Result<SlotPool, PoolError> {
-        let bad = || PoolError::BadSize(pool_bytes, slot_bytes);
-        if slot_bytes == 0 || !slot_bytes.is_multiple_of(PAGE_BYTES) {
-            return Err(bad());
-        }
-        let slot_count = usize::try_from(pool_bytes).map_err(|_| bad())? / slot_bytes;
-        let indices = u32::try_from(slot_count).map_err(|_| bad())?;
-        if indices == 0 {
-            return Err(bad());
-        }
+        let indices = indices(pool_bytes, slot_bytes).ok_or(PoolError::BadSize(pool_bytes, slot_bytes))?;
+        let slot_count = indices as usize;
         let (region, backing) = Region::on(nodes, slot_count * slot_bytes)
             .map_err(|error| PoolError::NoMemory(pool_bytes, error))?;
         let (backing, free) = (Mutex::new(backing), Monitor::new((0..indices).rev().collect()));
-        Ok(SlotPool { shared: Arc::new(Shared { region, slot_bytes, slot_count, backing, free }) })
+        Ok(SlotPool { shared: Arc::new(PoolState { region, slot_bytes, slot_count, backing, free }) })
     }
 
-    /// Moves the memory to other nodes while it is in use, and says how far that went. Pages that a device reads or
-    /// writes just then stay where they are: [`SlotPool::pages_by_node`] counts.
+    /// Moves the memory to other nodes during its use, and returns the result. Pages with device I/O in
+    /// progress don't move: [`SlotPool::pages_by_node`] counts them.
     pub fn rebind(&self, nodes: &NodeSet) -> Backing {
         let mut backing = self.lock_backing();
         self.shared.region.rebind(nodes, &mut backing);
         backing.clone()
     }
 
-    /// How the memory came about.
+    /// The memory's properties.
     pub fn backing(&self) -> Backing {
         self.lock_backing().clone()
     }
 
-    /// How many pages of 4,096 bytes lie on each node; those that were never touched lie on none. Asks for every page.
+    /// Number of pages of 4,096 bytes on each node, without untouched ones. Queries every page.
     pub fn pages_by_node(&self) -> io::Result<BTreeMap<u32, usize>> {
         let mut count = BTreeMap::new();
         for node in self.shared.region.node_of_pages()?.into_iter().flatten() {
@@ -98,63 +101,64 @@ impl SlotPool {
         WeakPool(Arc::downgrade(&self.shared))
     }
 
-    /// A backing is replaced field by field, each of which is true by itself: a panic meanwhile leaves nothing wrong.
+    /// Fields of a backing are replaced independently: after a panic it is still valid.
     fn lock_backing(&self) -> MutexGuard<'_, Backing> {
         self.shared.backing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits, first come first served, for a free slot.
+    /// Waits for a free slot, in first-come-first-served order.
     pub fn lease(&self) -> Result<Slot, Closed> {
         let index = self.shared.free.take(Vec::pop)?;
         Ok(Slot { shared: Arc::clone(&self.shared), index })
     }
 
-    /// A free slot, if there is one that nobody waits for.
+    /// A free slot, if there is one and no thread waits.
     pub fn try_lease(&self) -> Option<Slot> {
         let index = self.shared.free.try_take(Vec::pop)?;
         Some(Slot { shared: Arc::clone(&self.shared), index })
     }
 
-    /// Ends all waiting for slots.
+    /// Ends all waits for slots.
     pub fn close(&self) {
         self.shared.free.close();
     }
 
-    /// Where all its slots lie, for who registers memory with a device. Who holds a slot may touch that part of it.
+    /// The memory of all slots, for registration with a device. Only a slot's holder may access that slot's
+    /// part.
     pub fn memory(&self) -> *mut [u8] {
         let shared = &self.shared;
         std::ptr::slice_from_raw_parts_mut(shared.region.base(), shared.slot_count * shared.slot_bytes)
     }
 
-    /// Bytes of each slot.
+    /// Size of a slot in bytes.
     pub fn slot_bytes(&self) -> usize {
         self.shared.slot_bytes
     }
 
-    /// Slots in all.
+    /// Number of slots.
     pub fn slot_count(&self) -> usize {
         self.shared.slot_count
     }
 
-    /// Threads that wait for one.
+    /// Number of threads that wait for a slot.
     pub fn waiter_count(&self) -> usize {
         self.shared.free.waiter_count()
     }
 
-    /// Slots that nobody holds.
+    /// Number of free slots.
     pub fn free_count(&self) -> usize {
         self.shared.free.with(|free| free.len())
     }
 
-    /// Whether the memory is locked; RLIMIT_MEMLOCK may forbid it.
+    /// Returns true if the memory is locked; RLIMIT_MEMLOCK may forbid it.
     pub fn is_locked(&self) -> bool {
         self.lock_backing().locked
     }
 }
 
-/// One slot of a pool: memory that its holder alone may touch.
+/// One slot of a pool: memory that only its holder may access.
 pub struct Slot {
-    shared: Arc<Shared>,
+    shared: Arc<PoolState>,
     index: u32,
 }
 
@@ -164,20 +168,21 @@ impl Slot {
         self.shared.region.base().wrapping_add(offset)
     }
 
-    /// The pool that it goes back to.
+    /// The slot's pool.
     pub fn pool(&self) -> SlotPool {
         SlotPool { shared: Arc::clone(&self.shared) }
     }
 
-    /// Its bytes: the last holder's until they are written.
+    /// The slot's bytes; they hold the previous user's data until they are written.
     #[allow(unsafe_code)]
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: `index < slot_count`, so the range lies within the mapping, which is zeroed or written memory; an
-        // index is in one `Slot` or in the free list, never in two, so nobody writes to it while `self` is borrowed.
+        // SAFETY: `index < slot_count`, so the range lies within the mapping, which is zeroed or written
+        // memory; an index is in one `Slot` or in the free list, never in two, so no thread writes to it
+        // while `self` is borrowed.
         unsafe { std::slice::from_raw_parts(self.start(), self.shared.slot_bytes) }
     }
 
-    /// Its bytes, to be filled.
+    /// The slot's bytes, for writing.
     #[allow(unsafe_code)]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `bytes`, and `self` is borrowed exclusively.

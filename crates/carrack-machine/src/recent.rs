@@ -1,21 +1,21 @@
-//! Facts about the machine that every session asks for and that seldom change: read once for all who ask within a short time.
+//! Cached facts about the machine that every session reads and that seldom change.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A value and its age limit.
-pub(crate) struct Recent<T> {
+/// A cached value with a maximum age.
+pub(crate) struct CachedFact<T> {
     lasts: Duration,
     known: Mutex<Option<(Instant, T)>>,
 }
 
-impl<T: Clone> Recent<T> {
-    /// Values are read again when they are older than `lasts`.
-    pub(crate) const fn new(lasts: Duration) -> Recent<T> {
-        Recent { lasts, known: Mutex::new(None) }
+impl<T: Clone> CachedFact<T> {
+    /// A cache whose value is read again when it is older than `lasts`.
+    pub(crate) const fn new(lasts: Duration) -> CachedFact<T> {
+        CachedFact { lasts, known: Mutex::new(None) }
     }
 
-    /// The value, which `read` gets if there is none that is young enough. Concurrent callers wait for one reader.
+    /// Returns the value; calls `read` if it is missing or too old. Concurrent callers wait for one reader.
     pub(crate) fn get(&self, read: impl FnOnce() -> T) -> T {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         match &*known {
@@ -35,9 +35,9 @@ mod tests {
 
     #[test]
     fn a_value_is_read_again_when_it_is_too_old() {
-        let lasting = Recent::new(Duration::from_secs(3600));
+        let lasting = CachedFact::new(Duration::from_secs(3600));
         assert_eq!((lasting.get(|| 1), lasting.get(|| 2)), (1, 1));
-        let never = Recent::new(Duration::ZERO);
+        let never = CachedFact::new(Duration::ZERO);
         assert_eq!((never.get(|| 1), never.get(|| 2)), (1, 2));
     }
 }

@@ -1,10 +1,11 @@
-//! The memory beneath a pool (M4): one mapping, bound to nodes, on huge pages, locked, as far as the machine lets us.
+//! The memory of a pool (M4): one mapping, bound to nodes, on huge pages, locked, as far as the machine
+//! allows.
 //!
-//! Each wish has its steps, and a step down is told in a note:
+//! Each property has fallbacks, and a note reports every fallback taken:
 //!
-//! * nodes: bound, then preferred, then wherever the thread runs that touches a page first;
-//! * pages: the explicit huge pages that an administrator set aside, where the nodes have enough of them free; then
-//!   transparent huge pages, by advice; then plain ones;
+//! * nodes: bound, then preferred, then the node of the first touch;
+//! * pages: explicit huge pages, if the nodes have enough free ones; then transparent huge pages, by advice;
+//!   then plain ones;
 //! * locking: of pages as they are touched; then none.
 
 use std::fmt;
@@ -12,60 +13,60 @@ use std::io;
 
 use rustix::mm::{self, MapFlags, MlockFlags, ProtFlags};
 
-use crate::binding::{self, Policy};
+use crate::binding::{self, MemoryPolicy};
 use crate::id_set::NodeSet;
 use crate::node_state::NodeState;
 use crate::{Resource, resource_limit};
 
-/// The first bytes of a region, which lie on plain pages: a session that copies some small files touches a few kilobytes of its first
-/// slot, and the kernel would clear two megabytes for it.
+/// Bytes at the start of a region on plain pages: a session with a few small files touches some kilobytes of
+/// its first slot, for which the kernel would have to clear two megabytes.
 const PLAIN_BYTES: usize = 2 << 20;
 
-/// Bytes of an explicit huge page: the size that every x86-64 and arm64 kernel with 4 KiB pages offers.
+/// Bytes of an explicit huge page, a size of every x86-64 and arm64 kernel with 4 KiB pages.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Memory moved to another node in one call: page faults of other threads wait no longer than such a piece takes (a few
-/// tens of milliseconds).
+/// Bytes moved to another node in one call: it delays page faults of other threads by at most a few tens of
+/// milliseconds.
 const MOVE_BYTES: usize = 32 << 20;
 
-/// How a pool's memory came about.
+/// The properties of a pool's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backing {
     /// Bytes of the mapping.
     pub bytes: usize,
-    /// The nodes that it should lie on; none: anywhere.
+    /// The wanted nodes; empty for any.
     pub nodes: NodeSet,
-    /// How strictly it lies there.
+    /// Binding to these nodes.
     pub bound: Bound,
     /// The kind of pages.
     pub pages: Pages,
-    /// Whether it stays in memory (mlock).
+    /// True if the memory is locked (mlock).
     pub locked: bool,
-    /// Why something is less than it could be, for people.
+    /// Reasons for the fallbacks, for people.
     pub notes: Vec<String>,
 }
 
-/// How strictly memory lies on its nodes.
+/// Binding of memory to its nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
-    /// Nowhere else (`MPOL_BIND`).
+    /// Strict (`MPOL_BIND`).
     Bound,
-    /// There while there is room (`MPOL_PREFERRED_MANY`, `MPOL_PREFERRED`).
+    /// Preferred while there is room (`MPOL_PREFERRED_MANY`, `MPOL_PREFERRED`).
     Preferred,
-    /// Where the thread ran that touched a page first, as the kernel refused both.
+    /// On the node of the first touch, as the kernel refused both.
     FirstTouch,
-    /// Nothing was wished.
+    /// No binding was requested.
     Unbound,
 }
 
 /// Kinds of pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pages {
-    /// Explicit huge pages, all of them present.
+    /// Explicit huge pages, all of them populated.
     Huge,
-    /// Plain ones, the kernel being advised to use transparent huge pages, which it does as it can.
+    /// Plain pages with advice to use transparent huge pages, which the kernel follows if it can.
     Advised,
-    /// Plain ones.
+    /// Plain pages.
     Plain,
 }
 
@@ -93,17 +94,17 @@ pub(crate) struct Region {
     len: usize,
 }
 
-// SAFETY: the region is plain memory that stays mapped until `Region` is dropped; who may touch which part of it is
-// decided by its owner.
+// SAFETY: the region is plain memory that stays mapped until `Region` is dropped; its owner controls the
+// access to its parts.
 #[allow(unsafe_code)]
 unsafe impl Send for Region {}
-// SAFETY: see `Send`; a shared `Region` gives out no references by itself.
+// SAFETY: see `Send`; a shared `Region` gives out no references.
 #[allow(unsafe_code)]
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Maps `len` bytes (a multiple of the page size) for the threads of these nodes. No nodes: anywhere, and nothing
-    /// costs time.
+    /// Maps `len` bytes (a multiple of the page size) for the threads of these nodes. Without nodes there is
+    /// no binding and no extra cost.
     pub(crate) fn on(nodes: &NodeSet, len: usize) -> io::Result<(Region, Backing)> {
         let mut notes = Vec::new();
         if !nodes.is_empty() {
@@ -123,17 +124,17 @@ impl Region {
         Ok((region, backing))
     }
 
-    /// Where it starts.
+    /// Start address.
     pub(crate) fn base(&self) -> *mut u8 {
         self.base
     }
 
-    /// The node of each of its pages, as [`binding::node_of_pages`] says it.
+    /// The node of each page, as in [`binding::node_of_pages`].
     pub(crate) fn node_of_pages(&self) -> io::Result<Vec<Option<u32>>> {
         binding::pages_of(self.base, self.len)
     }
 
-    /// Moves it to other nodes while it is in use. Pages that a device is reading or writing stay where they are.
+    /// Moves the memory to other nodes during its use. Pages with device I/O in progress don't move.
     pub(crate) fn rebind(&self, nodes: &NodeSet, backing: &mut Backing) {
         backing.bound = self.bind(nodes, true, &mut backing.notes);
         backing.nodes = nodes.clone();
@@ -141,7 +142,8 @@ impl Region {
 
     #[allow(unsafe_code)]
     fn map(len: usize, flags: MapFlags) -> io::Result<Region> {
-        // SAFETY: a new private anonymous mapping at an address of the kernel's choice touches no existing memory.
+        // SAFETY: a new private anonymous mapping at an address of the kernel's choice touches no existing
+        // memory.
         let base = unsafe {
             mm::mmap_anonymous(
                 std::ptr::null_mut(),
@@ -153,8 +155,8 @@ impl Region {
         Ok(Region { base: base.cast(), len })
     }
 
-    /// Takes pages from those set aside. All of them are touched at once: a page that were missing later would end the
-    /// process (SIGBUS). What is set aside for us costs nobody else anything.
+    /// Maps explicit huge pages. All are populated at once: a page missing later would end the process
+    /// (SIGBUS). Reserved pages cost other programs nothing.
     fn explicit_huge(nodes: &NodeSet, len: usize) -> Result<(Region, Backing), String> {
         let wanted = len.div_ceil(HUGE_PAGE_BYTES);
         let free = NodeState::of_this_machine().free_huge_pages(nodes);
@@ -163,9 +165,9 @@ impl Region {
         }
         let len = wanted * HUGE_PAGE_BYTES;
         let region = Region::map(len, MapFlags::HUGETLB | MapFlags::HUGE_2MB).map_err(|e| e.to_string())?;
-        region.apply(Policy::Bind, nodes, false).map_err(|e| e.to_string())?;
+        region.apply(MemoryPolicy::Bind, nodes, false).map_err(|e| e.to_string())?;
         region.populate().map_err(|e| e.to_string())?;
-        // Such pages are never swapped out, locked or not.
+        // Explicit huge pages are never swapped out, locked or not.
         let (bound, pages, locked) = (Bound::Bound, Pages::Huge, true);
         let backing = Backing { bytes: len, nodes: nodes.clone(), bound, pages, locked, notes: Vec::new() };
         Ok((region, backing))
@@ -174,7 +176,7 @@ impl Region {
     fn bind(&self, nodes: &NodeSet, moves: bool, notes: &mut Vec<String>) -> Bound {
         if nodes.is_empty() {
             if moves {
-                let _ = self.apply(Policy::Default, nodes, false);
+                let _ = self.apply(MemoryPolicy::Default, nodes, false);
             }
             return Bound::Unbound;
         }
@@ -184,26 +186,26 @@ impl Region {
             notes.push(note);
         }
         let preferred = self
-            .apply(Policy::PreferMany, nodes, moves)
-            .or_else(|_| self.apply(Policy::Prefer, nodes, moves));
+            .apply(MemoryPolicy::PreferMany, nodes, moves)
+            .or_else(|_| self.apply(MemoryPolicy::Prefer, nodes, moves));
         match preferred {
             Ok(()) => Bound::Preferred,
             Err(_) => Bound::FirstTouch,
         }
     }
 
-    /// A process that is bound to nodes which have no memory left is ended by the kernel, whatever others have: so not
-    /// where there is too little.
+    /// Binds strictly, if the nodes have enough memory: the kernel kills a process bound to nodes without
+    /// free memory, even if other nodes have some.
     fn bind_strictly(&self, nodes: &NodeSet, moves: bool) -> Result<(), String> {
         match NodeState::of_this_machine().available_bytes(nodes) {
             Some(available) if available < self.len as u64 => {
                 Err(format!("{} MiB wanted, {} MiB available", self.len.div_ceil(1 << 20), available >> 20))
             }
-            _ => self.apply(Policy::Bind, nodes, moves).map_err(|error| error.to_string()),
+            _ => self.apply(MemoryPolicy::Bind, nodes, moves).map_err(|error| error.to_string()),
         }
     }
 
-    fn apply(&self, policy: Policy, nodes: &NodeSet, moves: bool) -> io::Result<()> {
+    fn apply(&self, policy: MemoryPolicy, nodes: &NodeSet, moves: bool) -> io::Result<()> {
         let piece_bytes = if moves { MOVE_BYTES } else { self.len };
         for at in (0..self.len).step_by(piece_bytes) {
             let len = piece_bytes.min(self.len - at);
@@ -212,7 +214,8 @@ impl Region {
         Ok(())
     }
 
-    /// Asks for huge pages: 512 times fewer page faults and TLB entries. The first [`PLAIN_BYTES`] keep plain pages.
+    /// Advises huge pages: 512 times fewer page faults and TLB entries. The first [`PLAIN_BYTES`] keep plain
+    /// pages.
     #[allow(unsafe_code)]
     fn advise_huge_pages(&self) -> bool {
         let Some(rest) = self.len.checked_sub(PLAIN_BYTES).filter(|rest| *rest > 0) else { return false };
@@ -221,10 +224,10 @@ impl Region {
             .is_ok()
     }
 
-    /// Makes all pages present; an error where there are not enough of them.
+    /// Populates all pages; fails if there are too few.
     #[allow(unsafe_code)]
     fn populate(&self) -> io::Result<()> {
-        // SAFETY: the range is exactly this mapping; what is there keeps its contents.
+        // SAFETY: the range is exactly this mapping; existing pages keep their contents.
         Ok(unsafe { mm::madvise(self.base.cast(), self.len, mm::Advice::LinuxPopulateWrite) }?)
     }
 
@@ -238,23 +241,22 @@ impl Region {
 impl Drop for Region {
     #[allow(unsafe_code)]
     fn drop(&mut self) {
-        // SAFETY: unmapped once, by the owner, who gives out no reference that outlives it.
+        // SAFETY: unmapped once, by the owner, and no reference outlives it.
         let _ = unsafe { mm::munmap(self.base.cast(), self.len) };
     }
 }
 
 fn why_not_locked(len: usize, limit: Option<u64>) -> String {
-    let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+    let mib = len.div_ceil(1 << 20);
     match limit {
         Some(limit) if limit < len as u64 => format!(
             "memory is not locked: {} MiB wanted, the limit (RLIMIT_MEMLOCK) is {} KiB; raise it with a memlock line in \
              /etc/security/limits.conf, LimitMEMLOCK= of a systemd unit, or `ulimit -l` as root",
-            mib(len as u64),
+            mib,
             limit >> 10
         ),
         _ => format!(
-            "memory is not locked: the kernel refused {} MiB; what this user has locked elsewhere counts too",
-            mib(len as u64)
+            "memory is not locked: the kernel refused {mib} MiB; what this user has locked elsewhere counts too"
         ),
     }
 }

@@ -1,7 +1,8 @@
-//! Records on flash for what slots have no room for (L9): a preallocated file without a name, written and read past the page cache.
+//! Records on flash for spilled objects (L9): a preallocated file without a name, written and read past the
+//! page cache.
 //!
-//! A record is as long as a slot. Any number of threads may write and read; a record goes back when dropped, the file with
-//! the log and its records, however the process ends.
+//! A record has the size of a slot. Any number of threads may write and read. A record returns to the log
+//! when dropped; the file vanishes with the log and its records, however the process ends.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -11,83 +12,77 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, open};
 use rustix::io::{Errno, pread, pwrite};
 
-/// Direct I/O wants addresses and lengths in multiples of this; slots are.
+/// Direct I/O requires addresses and lengths in multiples of this; slots are.
 const ALIGNMENT: usize = 4_096;
 
-/// Why there is no log.
+/// Reasons why a log was not created.
 #[derive(Debug, thiserror::Error)]
 pub enum SpillError {
-    /// It would not hold a single record.
+    /// The size has no room for a single record.
     #[error("a spill of {0} bytes has no room for an object of {1} bytes")]
     TooSmall(u64, usize),
-    /// The directory can't be used: its file system has no files without names, or no direct I/O, or it is not there.
+    /// The directory does not exist, or its file system has no unnamed files or no direct I/O.
     #[error("no spill in {}: {action}: {error}", .directory.display())]
     NoFile {
-        /// Which.
+        /// The directory.
         directory: PathBuf,
-        /// What failed.
+        /// The failed step.
         action: &'static str,
-        /// Why.
+        /// The system's error.
         #[source]
         error: io::Error,
     },
 }
 
-/// The log. Its bytes are on the disk from the start, so that no write ever finds it full.
+/// The log. Its blocks are allocated at the start, so that no write fails for lack of space.
 #[derive(Debug)]
 pub struct SpillLog {
     file: OwnedFd,
     record_bytes: usize,
     record_count: usize,
-    free: Mutex<Bitmap>,
+    free: Mutex<FreeBitmap>,
 }
 
-/// Place for a slot's bytes, its holder's alone.
+/// Space for a slot's bytes, for its holder only.
 #[derive(Debug)]
 pub struct SpillRecord {
     log: Arc<SpillLog>,
     index: usize,
 }
 
-/// Which records are free: a bit each.
+/// The free records, one bit each.
 #[derive(Debug)]
-struct Bitmap {
+struct FreeBitmap {
     words: Vec<u64>,
     free_count: usize,
 }
 
 impl SpillLog {
-    /// Makes one of `bytes` in `directory`, with records of `record_bytes` (a multiple of 4,096).
+    /// Creates a log of `bytes` in `directory`, with records of `record_bytes` (a multiple of 4,096).
     ///
     /// # Errors
-    /// A disk without so much space is one.
+    /// [`SpillError`], also if the disk has too little space.
     pub fn create(directory: &Path, bytes: u64, record_bytes: usize) -> Result<Arc<SpillLog>, SpillError> {
         let record_count = usize::try_from(bytes).unwrap_or(usize::MAX) / record_bytes.max(1);
         if record_count == 0 || !record_bytes.is_multiple_of(ALIGNMENT) {
             return Err(SpillError::TooSmall(bytes, record_bytes));
         }
-        let failed = |action| {
-            move |errno: Errno| SpillError::NoFile {
-                directory: directory.to_owned(),
-                action,
-                error: errno.into(),
-            }
-        };
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC;
         let file = open(directory, flags, Mode::RUSR | Mode::WUSR)
-            .map_err(failed("a file without a name, past the page cache"))?;
+            .map_err(|errno| no_file(directory, "a file without a name, past the page cache", errno))?;
         let len = record_count as u64 * record_bytes as u64;
-        fallocate(&file, FallocateFlags::empty(), 0, len).map_err(failed("its space"))?;
-        let free = Mutex::new(Bitmap::new(record_count));
+        fallocate(&file, FallocateFlags::empty(), 0, len)
+            .map_err(|errno| no_file(directory, "its space", errno))?;
+        let free = Mutex::new(FreeBitmap::new(record_count));
         Ok(Arc::new(SpillLog { file, record_bytes, record_count, free }))
     }
 
-    /// Records in all.
+    /// Number of records.
     pub fn record_count(&self) -> usize {
         self.record_count
     }
 
-    /// Records that nobody holds.
+    /// Number of free records.
     pub fn free_count(&self) -> usize {
         self.bitmap().free_count
     }
@@ -98,10 +93,14 @@ impl SpillLog {
         Some(SpillRecord { log: Arc::clone(self), index })
     }
 
-    /// A bit is set or it is not: a panic meanwhile leaves nothing wrong.
-    fn bitmap(&self) -> MutexGuard<'_, Bitmap> {
+    /// Bits change independently: after a panic the bitmap is still valid.
+    fn bitmap(&self) -> MutexGuard<'_, FreeBitmap> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn no_file(directory: &Path, action: &'static str, errno: Errno) -> SpillError {
+    SpillError::NoFile { directory: directory.to_owned(), action, error: errno.into() }
 }
 
 impl SpillRecord {
@@ -109,10 +108,10 @@ impl SpillRecord {
         self.index as u64 * self.log.record_bytes as u64
     }
 
-    /// Writes the beginning of a slot, so much of it, rounded up to what direct I/O takes. Returns when the disk has it.
+    /// Writes the first `len` bytes of a slot, rounded up for direct I/O. Returns when the disk has them.
     ///
     /// # Errors
-    /// What the disk says; what the record holds then is nothing.
+    /// The disk's error; the record's contents are then undefined.
     pub fn write(&self, slot: &[u8], len: usize) -> io::Result<()> {
         let wanted = self.rounded(len, slot.len())?;
         let mut done = 0;
@@ -127,10 +126,10 @@ impl SpillRecord {
         Ok(())
     }
 
-    /// Reads so much of it back into the beginning of a slot.
+    /// Reads the first `len` bytes of the record into a slot.
     ///
     /// # Errors
-    /// What the disk says.
+    /// The disk's error.
     pub fn read(&self, slot: &mut [u8], len: usize) -> io::Result<()> {
         let wanted = self.rounded(len, slot.len())?;
         let mut done = 0;
@@ -160,16 +159,16 @@ impl Drop for SpillRecord {
     }
 }
 
-impl Bitmap {
-    fn new(count: usize) -> Bitmap {
+impl FreeBitmap {
+    fn new(count: usize) -> FreeBitmap {
         let mut words = vec![u64::MAX; count.div_ceil(64)];
         if let (Some(last), used @ 1..) = (words.last_mut(), count % 64) {
             *last = (1 << used) - 1;
         }
-        Bitmap { words, free_count: count }
+        FreeBitmap { words, free_count: count }
     }
 
-    /// The first one that is free: those that are used again and again are few.
+    /// Takes the first free record, so that few records are reused often.
     fn take(&mut self) -> Option<usize> {
         let (place, word) = self.words.iter_mut().enumerate().find(|(_, word)| **word != 0)?;
         let bit = word.trailing_zeros() as usize;
@@ -189,7 +188,7 @@ mod tests {
     use super::*;
     use crate::SlotPool;
 
-    /// On a disk: memory need not know direct I/O. Some machines have nothing but memory.
+    /// A log on a disk, as file systems in memory may lack direct I/O. `None` on machines without a disk.
     fn log(records: u64) -> Option<Arc<SpillLog>> {
         let log = SpillLog::create(Path::new("/var/tmp"), records << 16, 64 << 10);
         log.inspect_err(|error| println!("skipped: {error}")).ok()
@@ -218,7 +217,7 @@ mod tests {
     #[test]
     fn every_record_is_held_once() {
         for count in [1, 63, 64, 65, 130] {
-            let mut bitmap = Bitmap::new(count);
+            let mut bitmap = FreeBitmap::new(count);
             let taken: Vec<usize> = std::iter::from_fn(|| bitmap.take()).collect();
             assert_eq!(taken, (0..count).collect::<Vec<_>>());
             bitmap.put_back(count / 2);
@@ -228,9 +227,9 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_said_at_once() {
-        let error = |directory: &str, bytes| {
+        fn error(directory: &str, bytes: u64) -> String {
             SpillLog::create(Path::new(directory), bytes, 64 << 10).unwrap_err().to_string()
-        };
+        }
         assert!(error("/var/tmp", 4_096).contains("no room"));
         assert!(error("/nowhere", 1 << 20).contains("No such file"));
         assert!(error("/proc", 1 << 20).contains("no spill in /proc"));

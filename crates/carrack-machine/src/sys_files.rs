@@ -1,43 +1,43 @@
-//! The kernel's files (`/proc`, `/sys`) as text, relative to a root, so that the same reader serves this machine and a
-//! tree that stands for another.
+//! The kernel's files (`/proc`, `/sys`) as text, relative to a root, so that one reader serves this machine
+//! and a copy of another machine's files.
 //!
-//! Whatever can't be read is nothing: in a container most of it is missing, and that is no error here.
+//! Unreadable files are `None` and no error: in a container most of them are missing.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// Files beneath a root.
+/// Files in a root directory.
 #[derive(Clone, Debug)]
 pub struct SysFiles {
     root: PathBuf,
 }
 
 impl SysFiles {
-    /// Those of this machine.
+    /// The files of this machine.
     pub fn here() -> SysFiles {
         SysFiles::beneath("/")
     }
 
-    /// Those of the machine whose files were copied beneath `root`.
+    /// The files of another machine in `root`.
     pub fn beneath(root: impl AsRef<Path>) -> SysFiles {
         let root = root.as_ref();
         SysFiles { root: root.canonicalize().unwrap_or_else(|_| root.to_path_buf()) }
     }
 
-    /// Text without blanks around it. `path` is relative to the root, as everywhere here.
+    /// The trimmed text of a file. `path` is relative to the root, in all functions here.
     pub fn text(&self, path: &str) -> Option<String> {
         let bytes = fs::read(self.root.join(path)).ok()?;
         Some(String::from_utf8_lossy(&bytes).trim().to_string())
     }
 
-    /// What [`SysFiles::text`] says as a value.
+    /// Parses the text of a file.
     pub fn value<T: FromStr>(&self, path: &str) -> Option<T> {
         self.text(path)?.parse().ok()
     }
 
-    /// Names in a directory, sorted.
+    /// Sorted names in a directory.
     pub fn names(&self, path: &str) -> Option<Vec<String>> {
         let entries = fs::read_dir(self.root.join(path)).ok()?;
         let mut names: Vec<String> =
@@ -46,18 +46,18 @@ impl SysFiles {
         Some(names)
     }
 
-    /// Whether there is something.
+    /// Returns true if the path exists.
     pub fn exists(&self, path: &str) -> bool {
         self.root.join(path).exists()
     }
 
-    /// Where links lead, relative to the root; nothing where that is outside or not there.
+    /// Resolves links; the result is relative to the root. `None` outside of the root or for a missing file.
     pub fn real(&self, path: &str) -> Option<String> {
         let real = self.root.join(path).canonicalize().ok()?;
         Some(real.strip_prefix(&self.root).ok()?.to_str()?.to_string())
     }
 
-    /// Replaces what a file says. The kernel answers a bad value with an error here.
+    /// Overwrites a file. The kernel returns an error for an invalid value.
     pub fn write(&self, path: &str, text: &str) -> io::Result<()> {
         let mut file = fs::File::options().write(true).truncate(true).open(self.root.join(path))?;
         io::Write::write_all(&mut file, text.as_bytes())

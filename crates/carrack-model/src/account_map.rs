@@ -1,77 +1,97 @@
-//! Whose entries become at the destination, by whose they are at the source: `--usermap`, `--groupmap`, written as rsync's.
+//! Maps of owners from the source to the destination: `--usermap`, `--groupmap`, in rsync's syntax.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{Account, NO_NUMBER};
 
-/// Bytes of all rules together, which travel in one message.
+/// Limit of the rules' text, which travels in one message.
 const TEXT_BYTES_MAX: usize = 64 << 10;
 
-/// Whom a rule is about.
+/// The accounts that a rule applies to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Whose {
-    /// Who has one of these numbers.
+    /// Accounts with one of these numbers.
     Numbers(RangeInclusive<u32>),
-    /// Who is called so at the source; `*`, `?` and `[a-z]` stand for others.
+    /// Accounts with this name at the source, in which `*`, `?` and `[a-z]` are wildcards.
     Named(String),
-    /// Who has no name at the source.
+    /// Accounts without a name at the source.
     Nameless,
 }
 
-/// One of them, and who he becomes.
+/// A rule: accounts and their replacement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccountRule {
-    /// Whom it is about.
+    /// The accounts that the rule applies to.
     pub whose: Whose,
-    /// By name or number.
+    /// The replacement, by name or number.
     pub becomes: Account,
 }
 
-/// Rules, of which the first one that matches counts. Who matches none stays who he is.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Rules, of which the first match applies. An account without a match stays as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct AccountMap {
     text: String,
     rules: Vec<AccountRule>,
 }
 
-/// What is no list of rules.
+/// Reasons why a text is not a list of rules.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadAccountMap {
-    /// One of them is none.
+    /// One rule is malformed.
     #[error("'{0}' is no FROM:TO, as in 'alice:bob', '1000-1999:guest' or '*:data'")]
     Rule(String),
-    /// They don't fit into a message.
+    /// The text does not fit into a message.
     #[error("more than {} KiB of rules", TEXT_BYTES_MAX >> 10)]
     TooLong,
 }
 
+impl TryFrom<String> for AccountMap {
+    type Error = BadAccountMap;
+
+    /// The empty text is the empty list.
+    fn try_from(text: String) -> Result<AccountMap, BadAccountMap> {
+        if text.is_empty() { Ok(AccountMap::default()) } else { AccountMap::parse(&text) }
+    }
+}
+
+impl From<AccountMap> for String {
+    fn from(list: AccountMap) -> String {
+        list.text
+    }
+}
+
 impl AccountMap {
-    /// Reads `FROM:TO,FROM:TO`. FROM is a number, a range of numbers `LOW-HIGH`, a name with or without wildcards, or nothing for who
-    /// has no name; TO is a name or a number.
+    /// Parses `FROM:TO,FROM:TO`. FROM is a number, a range of numbers `LOW-HIGH`, a name with or without
+    /// wildcards, or empty for accounts without a name; TO is a name or a number.
     ///
     /// # Errors
-    /// What is no rule.
+    /// The malformed rule.
     pub fn parse(text: &str) -> Result<AccountMap, BadAccountMap> {
         if text.len() > TEXT_BYTES_MAX {
             return Err(BadAccountMap::TooLong);
         }
-        let rule = |part: &str| rule_of(part).ok_or_else(|| BadAccountMap::Rule(part.to_owned()));
-        let rules = text.split(',').map(rule).collect::<Result<_, _>>()?;
+        let mut rules = Vec::new();
+        for part in text.split(',') {
+            rules.push(rule_of(part).ok_or_else(|| BadAccountMap::Rule(part.to_owned()))?);
+        }
         Ok(AccountMap { text: text.to_owned(), rules })
     }
 
-    /// As it was written; empty without rules.
+    /// The text of the rules; empty without rules.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// The first one counts.
+    /// The rules, of which the first match applies.
     pub fn rules(&self) -> &[AccountRule] {
         &self.rules
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no rules.
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }
@@ -80,9 +100,8 @@ impl AccountMap {
 fn rule_of(text: &str) -> Option<AccountRule> {
     let (from, to) = text.split_once(':')?;
     let becomes = account(to)?;
-    let number = |text: &str| text.parse().ok().filter(|&number: &u32| number != NO_NUMBER);
-    let range = from.split_once('-').and_then(|(low, high)| Some(number(low)?..=number(high)?));
-    let whose = match (number(from), range) {
+    let range = from.split_once('-').and_then(|(low, high)| Some(number_of(low)?..=number_of(high)?));
+    let whose = match (number_of(from), range) {
         (Some(number), _) => Whose::Numbers(number..=number),
         (None, Some(range)) if range.is_empty() => return None,
         (None, Some(range)) => Whose::Numbers(range),
@@ -92,10 +111,14 @@ fn rule_of(text: &str) -> Option<AccountRule> {
     Some(AccountRule { whose, becomes })
 }
 
-/// A user or group as typed: a number is one, also where somebody has it as his name. Nobody for an empty text.
+fn number_of(text: &str) -> Option<u32> {
+    text.parse().ok().filter(|&number| number != NO_NUMBER)
+}
+
+/// Parses a user or group: a number if the text is one, even if it is also the name of an account. `None` for
+/// an empty text.
 pub fn account(text: &str) -> Option<Account> {
-    let number = text.parse().ok().filter(|&number| number != NO_NUMBER);
-    match number {
+    match number_of(text) {
         _ if text.is_empty() => None,
         Some(number) => Some(Account { number, name: Arc::default() }),
         None => Some(Account { number: NO_NUMBER, name: text.as_bytes().into() }),
@@ -109,8 +132,12 @@ mod tests {
     #[test]
     fn rules_are_read_as_rsync_writes_them() {
         let map = AccountMap::parse("7:8,100-199:guest,al*:bob,:nobody").unwrap();
-        let named = |name: &str| Account { number: NO_NUMBER, name: name.as_bytes().into() };
-        let rule = |whose, becomes| AccountRule { whose, becomes };
+        fn named(name: &str) -> Account {
+            Account { number: NO_NUMBER, name: name.as_bytes().into() }
+        }
+        fn rule(whose: Whose, becomes: Account) -> AccountRule {
+            AccountRule { whose, becomes }
+        }
         assert_eq!(
             map.rules(),
             [

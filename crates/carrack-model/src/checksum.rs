@@ -1,12 +1,14 @@
-//! Which hash protects an object between the source's read and the sink's write.
+//! The hashes that protect an object between the source's read and the sink's write.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The check that travels with every object.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+use serde::{Deserialize, Serialize};
+
+/// The check sent with every object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Checksum {
-    /// No check of carrack's own; TCP's 16-bit sum is all there is.
+    /// No check by carrack; only TCP's 16-bit sum remains.
     None,
     /// XXH3 with 128 bits: finds every accident, no adversary.
     #[default]

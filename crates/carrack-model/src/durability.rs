@@ -1,16 +1,18 @@
-//! How much a power cut may cost, and how far written data is trusted.
+//! When written data become durable, and how they are verified.
 
 use std::fmt;
 
-/// When what a sink has written is made durable, and recorded in its journal (L12).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+use serde::{Deserialize, Serialize};
+
+/// The time at which the sink makes data durable and records them in its journal (L12).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Durability {
-    /// Each object before it is answered: nothing that was counted is ever written twice.
+    /// Each object before its answer: no object that was counted is written twice.
     Each,
-    /// In groups, by bytes and time, while the transfer goes on.
+    /// In groups, by bytes and time, during the transfer.
     #[default]
     Group,
-    /// At the end of the transfer. What was recorded before counts as long as the sink's host does not start anew.
+    /// At the end of the transfer. Earlier records count until the sink's host reboots.
     End,
 }
 
@@ -31,12 +33,12 @@ impl fmt::Display for Durability {
     }
 }
 
-/// What convinces the sink that an object is where it belongs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The sink's verification of an object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verify {
-    /// Its check, right before it is written.
+    /// The object's check, right before the write.
     #[default]
     Object,
-    /// That, and reading it again from the storage, past the page cache.
+    /// The check and a readback from the storage, past the page cache.
     Readback,
 }

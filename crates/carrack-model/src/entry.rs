@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{Extras, RelPath, Special};
 
-/// Seconds and nanoseconds since 1970, as `struct timespec` has them; seconds may be negative.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+/// Seconds and nanoseconds since 1970, as in `struct timespec`; seconds may be negative.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Timestamp {
     /// Whole seconds.
     pub seconds: i64,
@@ -13,7 +16,7 @@ pub struct Timestamp {
     pub nanoseconds: u32,
 }
 
-/// What is always kept of an entry beside its contents; [`Extras`] have the rest.
+/// Metadata that are always kept; [`Extras`] holds the rest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Metadata {
     /// Permission bits (`07777`), without the file type.
@@ -22,7 +25,7 @@ pub struct Metadata {
     pub mtime: Timestamp,
 }
 
-/// What an entry is. Directories are not entries but the sections that entries stand in, see [`Directory`].
+/// Kind of an entry. Directories are no entries but sections of entries, see [`Directory`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum EntryKind {
     /// A regular file of `size` bytes.
@@ -30,35 +33,34 @@ pub enum EntryKind {
         /// Bytes.
         size: u64,
     },
-    /// A symbolic link and where it points, copied as it is.
+    /// A symbolic link with its target, copied unchanged.
     Symlink {
         /// The link's text: 1 to 4,095 bytes, no NUL.
         target: Box<[u8]>,
     },
-    /// A device, pipe or socket; only where these are kept ([`crate::Kept`]).
+    /// A device, pipe or socket; only if these are kept ([`crate::Kept`]).
     Special(Special),
 }
 
-/// One name within a directory that the reader knows from the context.
+/// One name in a directory that the context gives.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Entry {
-    /// Its name at the sink; see [`crate::check_name`].
+    /// Name at the sink; see [`crate::check_name`].
     pub name: Box<[u8]>,
-    /// Its name at the source where that is another (`cp a b`); never travels.
+    /// Name at the source if it differs (`cp a b`); never sent.
     pub source_name: Option<Box<[u8]>>,
-    /// What it is.
+    /// Kind, with size or target.
     pub kind: EntryKind,
-    /// Its metadata.
+    /// Mode and time.
     pub metadata: Metadata,
-    /// Its inode number at the source, by which a file that took another's place is told from it; 0 where it is not
-    /// known.
+    /// Inode number at the source, which tells a file from its replacement of the same name; 0 if unknown.
     pub identity: u64,
-    /// Its owner and attributes, where they are kept.
+    /// Owner and attributes, if they are kept.
     pub extras: Option<Box<Extras>>,
 }
 
 impl Entry {
-    /// Bytes of content; 0 for what has none.
+    /// Bytes of content; 0 for links and special files.
     pub fn size(&self) -> u64 {
         match self.kind {
             EntryKind::Regular { size } => size,
@@ -66,36 +68,36 @@ impl Entry {
         }
     }
 
-    /// Its name at the source.
+    /// Name at the source.
     pub fn name_at_source(&self) -> &[u8] {
         self.source_name.as_deref().unwrap_or(&self.name)
     }
 }
 
-/// A directory at the source and where its entries go at the sink.
+/// A directory at the source and its path at the sink.
 ///
 /// The two paths differ when several sources, or one source under another name, become one tree.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Directory {
-    /// Which of the transfer's sources it belongs to, counted from 0.
+    /// Index of its source among the transfer's sources, from 0.
     pub root_index: u32,
-    /// Beneath that source's root.
+    /// Path relative to that source.
     pub source: RelPath,
-    /// Beneath the transfer's destination; the empty path is the destination itself.
+    /// Path relative to the transfer's destination; the empty path is the destination itself.
     pub sink: RelPath,
 }
 
-/// Some entries of one directory, as the scan finds them and as the file table carries them.
+/// Some entries of one directory, as the scan finds them and the file table carries them.
 ///
 /// The first section of a directory carries its metadata; a directory with many entries has several sections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Section {
-    /// Where the entries stand.
+    /// The entries' directory.
     pub directory: Arc<Directory>,
-    /// The directory's own metadata, to be set when everything in it is complete; nothing where it is left alone
-    /// or was named before.
+    /// The directory's own metadata, set when its contents are complete; `None` if they are not kept or an
+    /// earlier section had them.
     pub metadata: Option<Metadata>,
-    /// Its owner and attributes, where they are kept; they come with the metadata.
+    /// Owner and attributes, if they are kept; they accompany the metadata.
     pub extras: Option<Box<Extras>>,
     /// The entries, none for an empty directory.
     pub entries: Vec<Entry>,

@@ -1,19 +1,19 @@
-//! The vocabulary of failure: which side, how far it reaches, whether another try can help.
+//! Classes of failures: side, scope, and use of a retry.
 
 use std::fmt;
 
-/// Where something went wrong.
+/// Side of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// The end that reads.
     Source,
     /// The end that writes.
     Sink,
-    /// Between them.
+    /// The connection between both ends.
     Network,
 }
 
-/// How far a failure reaches.
+/// Scope of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// One object; the file may still be completed.
@@ -26,48 +26,48 @@ pub enum Scope {
     Transfer,
 }
 
-/// Whether the same thing may be tried again.
+/// Use of a retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
-    /// It will fail again.
+    /// A retry fails again.
     Never,
-    /// Now.
+    /// A retry may succeed now.
     Now,
-    /// When something outside changed.
+    /// A retry may succeed after an external change.
     Later,
 }
 
-/// What happened to an entry, as reports and the wire name it.
+/// Kind of an entry's failure, as in reports and on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum FailureKind {
-    /// The source has no such file (any more).
+    /// The source does not have the file, or no longer.
     Missing = 1,
-    /// The source may not read it.
+    /// The source has no permission to read the file.
     Unreadable = 2,
-    /// Reading it failed.
+    /// A read failed.
     ReadError = 3,
-    /// It changed while it was read, twice.
+    /// The file changed during both reads.
     Changed = 4,
-    /// The sink could not create or write it.
+    /// The sink could not create or write the file.
     WriteError = 5,
     /// The destination's storage is full or over quota.
     NoSpace = 6,
-    /// Something else stands at the destination: a directory for a file, a link for a directory.
+    /// The destination has an entry of another kind: a directory for a file, a link for a directory.
     InTheWay = 7,
     /// The object's check failed three times.
     Corrupt = 8,
-    /// Its mode or times could not be set.
+    /// Mode or times could not be set.
     Metadata = 9,
-    /// The name is not one that the sink accepts.
+    /// The sink refuses the name.
     BadName = 10,
-    /// It would be copied into itself.
+    /// The destination lies within the source.
     IntoItself = 11,
-    /// It is a directory, and directories were not asked for.
+    /// The entry is a directory, without a request for directories.
     IsDirectory = 12,
-    /// It was released to an archive, and reading would bring it back.
+    /// The file was released to an archive, and a read would recall it.
     Released = 13,
-    /// It was named by itself, and is a device, pipe or socket of a kind that is not copied.
+    /// The entry was named as a source, and is a device, pipe or socket of a kind that is not copied.
     NotAFile = 14,
 }
 
@@ -95,12 +95,12 @@ impl FailureKind {
         Self::NAMES.iter().find(|(kind, _)| *kind == self).map_or("unknown", |(_, name)| name)
     }
 
-    /// The kind of a number from the wire.
+    /// The kind with a code from the wire.
     pub fn from_code(code: u32) -> Option<FailureKind> {
         Self::NAMES.iter().map(|(kind, _)| *kind).find(|kind| *kind as u32 == code)
     }
 
-    /// The end at which it happened.
+    /// The side of the failure.
     pub fn side(self) -> Side {
         match self {
             FailureKind::Missing
@@ -120,7 +120,7 @@ impl FailureKind {
         }
     }
 
-    /// How far it reaches: a full disk ends the transfer, the rest concern one entry.
+    /// The scope: a full disk ends the transfer, all others concern one entry.
     pub fn scope(self) -> Scope {
         match self {
             FailureKind::NoSpace => Scope::Transfer,
@@ -128,7 +128,7 @@ impl FailureKind {
         }
     }
 
-    /// Whether a later run may succeed without anybody's doing.
+    /// The use of another run without any other change.
     pub fn retry(self) -> Retry {
         match self {
             FailureKind::Changed | FailureKind::Corrupt | FailureKind::ReadError => Retry::Now,
@@ -141,7 +141,7 @@ impl FailureKind {
         }
     }
 
-    /// What the user can do, where there is something.
+    /// Advice for the user, if there is any.
     pub fn hint(self) -> Option<&'static str> {
         Some(match self {
             FailureKind::Unreadable => "run as a user who may read it, or leave it out",
@@ -168,12 +168,12 @@ impl fmt::Display for FailureKind {
     }
 }
 
-/// One entry that was not copied, or not faithfully, and why.
+/// An entry that was not copied, or not faithfully, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntryFailure {
-    /// The path as the side that failed knows it; bytes, not for a terminal as they are (see [`crate::escape`]).
+    /// Path at the failing end: raw bytes, to be escaped for a terminal (see [`crate::escape`]).
     pub path: Box<[u8]>,
-    /// What happened.
+    /// Kind of the failure.
     pub kind: FailureKind,
     /// The cause in words, such as the operating system's message.
     pub detail: String,

@@ -1,11 +1,13 @@
-//! What a transfer tells whoever watches it: events, progress, and the summary at the end.
+//! The events of a transfer: progress, notices, and the summary at the end.
+
+use serde::{Serialize, Serializer};
 
 use crate::{Cipher, EntryFailure, Loss, Protection, Side};
 
-/// What limits the transfer at present.
+/// The stage that limits the transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Limiter {
-    /// Nothing can be said yet.
+    /// Not known yet.
     #[default]
     Unknown,
     /// The scan does not find entries fast enough.
@@ -34,36 +36,43 @@ impl Limiter {
     }
 }
 
-/// How full a queue between two stages is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+impl Serialize for Limiter {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+/// The fill of a queue between two stages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Fill {
-    /// What waits in it.
+    /// Waiting items.
     pub waiting: u64,
-    /// What can; 0 while that is not known.
+    /// Capacity; 0 if unknown.
     pub room: u64,
 }
 
-/// A snapshot of the counters, both ends together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// A snapshot of the counters of both ends, with its fields as in `--json` reports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Progress {
     /// Entries found so far (files, directories, links).
     pub entries_found: u64,
     /// Bytes in the files found so far.
     pub bytes_found: u64,
-    /// Whether the scan has ended, so that the two above are totals.
+    /// True once the scan has ended, so that both counts are totals.
     pub scan_done: bool,
     /// Entries complete at the destination.
     pub entries_done: u64,
     /// Bytes written at the destination.
     pub bytes_done: u64,
-    /// Those of them that were written in this session.
+    /// Bytes written in this session.
+    #[serde(skip)]
     pub bytes_moved: u64,
     /// Entries that failed.
     pub entries_failed: u64,
-    /// Bytes of objects that were read in this session, and of those that have left the source, the entry tables of small files
-    /// included; 0 from a source that does not tell.
+    /// Bytes of objects that were read in this session, entry tables of bundles included; 0 from a source
+    /// that does not report it.
     pub bytes_read: u64,
-    /// The same, on their way or there.
+    /// Bytes of these that have left the source.
     pub bytes_sent: u64,
     /// Entries between the scan and the reading.
     pub to_read: Fill,
@@ -71,21 +80,22 @@ pub struct Progress {
     pub to_send: Fill,
     /// Objects between the network and the writing.
     pub to_write: Fill,
-    /// What limits now.
+    /// The stage that limits now.
     pub limiter: Limiter,
-    /// Whether a thread of the source is in a call to its storage now, and one of the sink.
+    /// True for the source and for the sink if one of its threads is in a storage call.
+    #[serde(skip)]
     pub storage_busy: (bool, bool),
 }
 
-/// Whether the same command means another path once it was run.
+/// Effect of repeating the command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Nesting {
-    /// It means the same each time.
+    /// Every run has the same effect.
     #[default]
     Never,
-    /// A directory goes into the destination, a directory that is there.
+    /// A directory is copied into the destination, an existing directory.
     Inside,
-    /// A directory becomes the destination, which is not there yet: run again, the command copies into it.
+    /// A directory becomes the destination, which does not exist yet; the next run copies into it.
     NextTime,
 }
 
@@ -100,38 +110,40 @@ impl Nesting {
     }
 }
 
-/// Where the sources go.
+/// Place of the sources at the destination.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Arrival {
-    /// The name that the only source has within the destination; nothing if it becomes the destination, or if there are several.
+    /// Name of the only source within the destination; `None` if the source becomes the destination, or with
+    /// several sources.
     pub name: Option<Box<[u8]>>,
-    /// What the same command means next.
+    /// Effect of repeating the command.
     pub nesting: Nesting,
 }
 
-/// Something that the user should know and that is not a failure.
+/// Information for the user that is not a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// A socket, device or pipe was left out, or what the user does not want.
+    /// An entry was left out: a socket, device or pipe, or by the user's selection.
     Skipped {
         /// The path at the source.
         path: Box<[u8]>,
-        /// Why, in words.
+        /// The reason, in words.
         reason: String,
     },
     /// Anything else, in words.
     Text(String),
-    /// What only who asks for everything wants to know, in words.
+    /// A detail for verbose output, in words.
     Detail(String),
-    /// Something that costs speed or safety, in words.
+    /// A cost in speed or safety, in words.
     Warning(String),
-    /// What the tuner has decided, in words.
+    /// A decision of the tuner, in words.
     Decision(String),
-    /// What could not be kept.
+    /// Metadata or entries that could not be kept.
     Loss(Loss),
 }
 
-/// Classes of file sizes: 0 bytes, then one for each number of bits that a size has, 1, 2 to 3, 4 to 7 bytes and so on.
+/// Number of size classes: 0 bytes, then one for each bit length of a size: 1, 2 to 3, 4 to 7 bytes and so
+/// on.
 pub const SIZE_CLASSES: usize = 65;
 
 /// The class of a size.
@@ -139,128 +151,130 @@ pub fn size_class(bytes: u64) -> usize {
     (u64::BITS - bytes.leading_zeros()) as usize
 }
 
-/// One lane of the source.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// One lane of the source, as in `--json` reports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LaneReport {
-    /// Bytes of objects that have left on it.
+    /// Bytes of objects sent on the lane.
     pub bytes_sent: u64,
-    /// Objects that have left on it.
+    /// Objects sent on the lane.
     pub objects_sent: u64,
-    /// Objects that were read and are not with the kernel.
+    /// Objects read and not yet passed to the kernel.
     pub to_send: Fill,
     /// I/O threads that read.
     pub readers: u32,
-    /// Connections that are used, of those that are open; 0 from a source that does not tell.
+    /// Connections in use, of the open ones; 0 from a source that does not report it.
     pub streams: u32,
 }
 
-/// A large file: one that travels as objects of its own.
+/// A large file: a file with objects of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileReport {
     /// The path at the source.
     pub path: Box<[u8]>,
-    /// Bytes of it that are sent in this session.
+    /// Bytes of the file that this session sends.
     pub bytes: u64,
-    /// Those of them that are written.
+    /// Bytes of these that are written.
     pub bytes_done: u64,
-    /// How long it has been open, in milliseconds.
+    /// Time since the file was opened, in milliseconds.
     pub open_ms: u64,
 }
 
-/// What the source knows beyond the counters.
+/// The source's state beyond the counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SourceReport {
-    /// Its lanes.
+    /// Reports of the lanes.
     pub lanes: Vec<LaneReport>,
-    /// Regular files found so far, by [`size_class`]; the classes behind the last one that has any are left out.
+    /// Regular files found so far, by [`size_class`], without the empty classes at the end.
     pub size_counts: Vec<u64>,
-    /// Large files on their way, those first that have been for longest.
+    /// Large files in progress, longest open first.
     pub open: Vec<FileReport>,
-    /// Large files that are complete, those first that took longest.
+    /// Completed large files, slowest first.
     pub slowest: Vec<FileReport>,
 }
 
-/// One storage target as its end sees it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// One storage target, with its fields as in `--json` reports.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TargetReport {
-    /// Its name, for people.
+    /// Name of the target, for people.
+    #[serde(rename = "target")]
     pub label: String,
-    /// Bytes read from it or written to it.
+    /// Bytes read or written.
     pub bytes: u64,
-    /// Items in its queue.
+    /// Items in the target queue.
     pub waiting: u64,
     /// Requests in flight.
     pub in_flight: u32,
-    /// Most requests that the policy allows at a time; 0 for no limit.
+    /// Limit of requests in flight by the policy; 0 for none.
     pub limit: u32,
-    /// Service time of a 1 MiB object when nothing disturbs the target, in microseconds; 0 while it is not known.
+    /// Service time of a 1 MiB object without congestion, in microseconds; 0 if unknown.
     pub normal_us: u64,
-    /// The same of late.
+    /// Recent service time, in the same unit.
     pub recent_us: u64,
-    /// Whether it is being avoided.
+    /// True while the policy avoids the target.
+    #[serde(rename = "avoided")]
     pub is_avoided: bool,
-    /// How often it was found congested.
+    /// Number of times that congestion was found.
     pub avoided_count: u64,
 }
 
-/// One thing that happened.
+/// An event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Both ends know where the sources go.
+    /// Both ends know the destination of the sources.
     Placed(Arrival),
-    /// The session stands and data can flow.
+    /// The session is established and data can flow.
     Connected {
         /// Data connections; 0 if the data shares the ssh pipe or stays within this process.
         streams: u32,
         /// Lanes of the session, 1 to 8.
         lanes: u32,
-        /// How the data travels: `tcp`, `ssh pipe`, `tls` (both with the control messages) or `local`; between two far ends
-        /// `direct`, or through this process, `relay`.
+        /// Transport of the data: `tcp`, `ssh pipe`, `tls` (both with the control messages) or `local`;
+        /// between two far ends `direct`, or through this process, `relay`.
         transport: &'static str,
-        /// How it is protected; nothing within one process.
+        /// Protection level; `None` within one process.
         protection: Option<Protection>,
-        /// By which algorithm, where carrack seals it.
+        /// Algorithm of the seals, if carrack seals the data.
         cipher: Option<Cipher>,
     },
     /// The counters, about twice a second.
     Progress(Progress),
     /// A dry run would copy this entry.
     WouldCopy {
-        /// The path beneath the destination.
+        /// Path relative to the destination.
         path: Box<[u8]>,
         /// Bytes.
         size: u64,
     },
-    /// A dry run would remove this entry.
+    /// A dry run would delete this entry.
     WouldDelete {
-        /// The path beneath the destination.
+        /// Path relative to the destination.
         path: Box<[u8]>,
     },
-    /// A file is complete; sent only where digests were asked for.
+    /// A file is complete; sent only if digests were requested.
     FileDigest {
-        /// The path beneath the destination.
+        /// Path relative to the destination.
         path: Box<[u8]>,
         /// Bytes.
         size: u64,
         /// BLAKE3 of the contents.
         digest: [u8; 32],
     },
-    /// The storage targets of one end, about twice a second where there are several, and at the end.
+    /// The storage targets of one end, about twice a second if there are several, and at the end.
     Targets {
-        /// Which end.
+        /// The end that has them.
         side: Side,
-        /// Those that were used, in the order in which they were met.
+        /// The targets that were used, in the order of their first use.
         targets: Vec<TargetReport>,
     },
     /// The source in detail, about twice a second and at the end.
     Source(SourceReport),
     /// An entry failed.
     Failed(EntryFailure),
-    /// Something worth knowing.
+    /// Information for the user.
     Notice(Notice),
 }
 
-/// How it ended.
+/// The counts at the end of a transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Regular files complete at the destination.
@@ -275,19 +289,19 @@ pub struct Summary {
     pub bytes_done: u64,
     /// Entries that failed.
     pub entries_failed: u64,
-    /// Entries that were left out: sockets, devices and pipes, and what the user does not want.
+    /// Entries that were left out: sockets, devices and pipes, and by the user's selection.
     pub entries_skipped: u64,
     /// Objects that were read again because their check failed.
     pub objects_reread: u64,
-    /// Files, links and special files that an earlier session of the transfer had completed, or that a sync left as they were.
+    /// Files, links and special files that an earlier session had completed, or that a sync left unchanged.
     pub entries_kept: u64,
-    /// The links among them.
+    /// Links of `entries_kept`.
     pub symlinks_kept: u64,
-    /// The devices, pipes and sockets among them.
+    /// Devices, pipes and sockets of `entries_kept`.
     pub specials_kept: u64,
     /// Bytes that an earlier session had written.
     pub bytes_kept: u64,
-    /// Entries that were removed at the destination.
+    /// Entries deleted at the destination.
     pub entries_deleted: u64,
 }
 

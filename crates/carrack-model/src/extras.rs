@@ -1,33 +1,36 @@
-//! What is kept of an entry beyond its mode and time, where the user asks for it (`carrack cp --archive`): owner, extended
-//! attributes and access control lists.
+//! Metadata beyond mode and time, kept on request (`carrack cp --archive`): owner, extended attributes and
+//! access control lists.
 //!
-//! [`Extras::tags`] and [`Extras::keep`] are the two ends of one format: `docs/formats/wire.md`, extras 3, 5, 11, 13 and 135.
+//! [`Extras::tags`] and [`Extras::keep`] encode and decode one format: `docs/formats/wire.md`, extras 3, 5,
+//! 11, 13 and 135.
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{AccountMap, FileFlags, ModeChange, RelPath, Special};
 
-/// A number that means nobody (`chown(2)`): an account that is known by its name only.
+/// A number of no account (`chown(2)`), for accounts that are known by name only.
 pub const NO_NUMBER: u32 = u32::MAX;
 
-/// The longest name of an attribute (`XATTR_NAME_MAX`), and of an account here.
+/// Longest name of an attribute (`XATTR_NAME_MAX`) or an account.
 const NAME_BYTES_MAX: usize = 255;
 
-/// The longest value of an attribute (`XATTR_SIZE_MAX`).
+/// Longest value of an attribute (`XATTR_SIZE_MAX`).
 const VALUE_BYTES_MAX: usize = 64 << 10;
 
-/// An owner's tag in an entry table.
+/// Tag of an owner in an entry table.
 const TAG_OWNER: u8 = 3;
-/// An attribute's; an entry may have several.
+/// Tag of an attribute; an entry may have several.
 const TAG_ATTRIBUTE: u8 = 5;
 
-/// Another name's; who does not know it would make an empty file.
+/// Tag of a hard link; a reader without support would create an empty file.
 const TAG_SAME_AS: u8 = 135;
 
-/// That attributes are all told.
+/// Tag of [`AllTold`].
 const TAG_ALL_TOLD: u8 = 11;
 
-/// File flags'.
+/// Tag of file flags.
 const TAG_FLAGS: u8 = 13;
 
 const HAS_USER: u8 = 1;
@@ -37,41 +40,43 @@ const ALL_ATTRIBUTES: u8 = 1;
 const ALL_ACLS: u8 = 2;
 
 /// A user or a group.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Account {
-    /// Its number at the source, or [`NO_NUMBER`].
+    /// Number at the source, or [`NO_NUMBER`].
     pub number: u32,
-    /// Its name there; empty if it has none, or only the number counts.
+    /// Name at the source; empty if the account has none, or if only the number counts.
+    #[serde(with = "crate::json_bytes")]
     pub name: Arc<[u8]>,
 }
 
-/// An extended attribute. POSIX ACLs are those that Linux calls `system.posix_acl_access` and `system.posix_acl_default`.
+/// An extended attribute. Linux names POSIX ACLs `system.posix_acl_access` and `system.posix_acl_default`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Attribute {
-    /// With its name space: `user.comment`.
+    /// Name with its name space: `user.comment`.
     pub name: Box<[u8]>,
     /// Any bytes.
     pub value: Box<[u8]>,
 }
 
 impl Attribute {
-    /// Whether it is a POSIX ACL.
+    /// Returns true for a POSIX ACL.
     pub fn is_acl(&self) -> bool {
         is_acl(&self.name)
     }
 }
 
-/// Of which kinds an entry's [`Extras::attributes`] are all that it has. Others of that kind go at the sink.
+/// The kinds of which [`Extras::attributes`] is complete. The sink removes others of these kinds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AllTold {
-    /// Those in `user`.
+    /// Attributes in `user`.
     pub attributes: bool,
     /// POSIX ACLs.
     pub acls: bool,
 }
 
 impl AllTold {
-    /// Whether an attribute of this name that is not told is not to be there.
+    /// Returns true if an attribute of this name must not exist unless it is listed.
     pub fn excludes(self, name: &[u8]) -> bool {
         self.attributes && name.starts_with(b"user.") || self.acls && is_acl(name)
     }
@@ -81,44 +86,44 @@ fn is_acl(name: &[u8]) -> bool {
     name.starts_with(b"system.posix_acl_")
 }
 
-/// The file that an entry is another name of (a hard link). Such an entry has no contents of its own.
+/// The file that a hard link shares. The link's entry has no contents.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SameAs {
-    /// Beneath the destination.
+    /// Path relative to the destination.
     pub path: RelPath,
-    /// Bytes of it.
+    /// Bytes of the file.
     pub size: u64,
 }
 
-/// What is kept beyond mode and time.
+/// The metadata kept beyond mode and time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Extras {
-    /// Whose it is, if that is kept.
+    /// Owner, if it is kept.
     pub user: Option<Account>,
-    /// Its group, if that is kept.
+    /// Group, if it is kept.
     pub group: Option<Account>,
-    /// Its attributes and ACLs, if they are kept.
+    /// Attributes and ACLs, if they are kept.
     pub attributes: Vec<Attribute>,
-    /// Whether these are all.
+    /// The kinds of which `attributes` is complete.
     pub all_told: AllTold,
-    /// Its file flags, if they are kept.
+    /// File flags, if they are kept.
     pub flags: Option<FileFlags>,
-    /// What it is another name of, if it is one.
+    /// The shared file, for a hard link.
     pub same_as: Option<SameAs>,
 }
 
-/// A value that is no owner or attribute.
+/// A value that can't be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an owner or attribute that can't be read")]
 pub struct BadExtra;
 
 impl Extras {
-    /// Whether nothing is kept.
+    /// Returns true if nothing is kept.
     pub fn is_empty(&self) -> bool {
         *self == Extras::default()
     }
 
-    /// Calls `put` with each tag and value.
+    /// Encodes the metadata: calls `put` with each tag and value.
     pub fn tags(&self, mut put: impl FnMut(u8, &[u8])) {
         if self.user.is_some() || self.group.is_some() {
             let mut value = vec![0];
@@ -148,22 +153,22 @@ impl Extras {
         }
     }
 
-    /// Bytes of all tags, each with `head_bytes` before its value.
+    /// Bytes of all tags, with `head_bytes` for each in front of its value.
     pub fn tag_bytes(&self, head_bytes: usize) -> usize {
         let mut bytes = 0;
         self.tags(|_, value| bytes += head_bytes + value.len());
         bytes
     }
 
-    /// Whether [`Extras::tags`] gives such a tag.
+    /// Returns true for a tag of [`Extras::tags`].
     pub fn knows(tag: u8) -> bool {
         matches!(tag, TAG_OWNER | TAG_ATTRIBUTE | TAG_ALL_TOLD | TAG_FLAGS | TAG_SAME_AS)
     }
 
-    /// Takes in what [`Extras::tags`] gave; `false` for another tag.
+    /// Decodes a value of [`Extras::tags`]; returns false for an unknown tag.
     ///
     /// # Errors
-    /// If the value is none of this tag's.
+    /// The value does not fit its tag.
     pub fn keep(&mut self, tag: u8, value: &[u8]) -> Result<bool, BadExtra> {
         match tag {
             TAG_OWNER => self.keep_owner(value).ok_or(BadExtra)?,
@@ -191,7 +196,7 @@ impl Extras {
     }
 }
 
-/// A name with its length in front; what is too long is nobody's.
+/// Appends a name behind its length; an overlong name is replaced by none.
 fn put_name(value: &mut Vec<u8>, name: &[u8]) {
     let name = if name.len() <= NAME_BYTES_MAX { name } else { b"" };
     value.push(name.len() as u8);
@@ -221,18 +226,19 @@ fn same_as_of(bytes: &[u8]) -> Option<SameAs> {
     Some(SameAs { path, size: u64::from_le_bytes(*size) })
 }
 
-/// What is kept beside contents, mode and times of files, directories and links.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The kinds of metadata kept beyond mode and time, for files, directories and links.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Kept {
-    /// Whose it is.
+    /// Owners.
     pub users: bool,
-    /// Its group.
+    /// Groups.
     pub groups: bool,
     /// Extended attributes.
     pub attributes: bool,
     /// POSIX ACLs.
     pub acls: bool,
-    /// Which names are one file's.
+    /// Hard links.
     pub hard_links: bool,
     /// Character and block devices.
     pub devices: bool,
@@ -243,7 +249,7 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Everything that this build knows of.
+    /// Everything that this build supports.
     pub const ALL: Kept = Kept {
         users: true,
         groups: true,
@@ -255,42 +261,41 @@ impl Kept {
         file_flags: true,
     };
 
-    /// As a set of bits, which travels.
+    /// Encodes the kinds as bits.
     pub fn bits(self) -> u32 {
         self.flags().into_iter().enumerate().map(|(bit, is_set)| u32::from(is_set) << bit).sum()
     }
 
-    /// Bits that are not known here mean what can't be kept.
+    /// Decodes bits; unknown ones are dropped, as this build can't keep them.
     pub fn from_bits(bits: u32) -> Kept {
-        let is_set = |bit: u32| bits >> bit & 1 != 0;
         Kept {
-            users: is_set(0),
-            groups: is_set(1),
-            attributes: is_set(2),
-            acls: is_set(3),
-            hard_links: is_set(4),
-            devices: is_set(5),
-            specials: is_set(6),
-            file_flags: is_set(7),
+            users: bits & 1 != 0,
+            groups: bits & (1 << 1) != 0,
+            attributes: bits & (1 << 2) != 0,
+            acls: bits & (1 << 3) != 0,
+            hard_links: bits & (1 << 4) != 0,
+            devices: bits & (1 << 5) != 0,
+            specials: bits & (1 << 6) != 0,
+            file_flags: bits & (1 << 7) != 0,
         }
     }
 
-    /// Whether nothing is.
+    /// Returns true if nothing is kept.
     pub fn is_nothing(self) -> bool {
         self == Kept::default()
     }
 
-    /// Whether a device, pipe or socket is made at the sink.
+    /// Returns true if this device, pipe or socket is created at the sink.
     pub fn has(self, special: &Special) -> bool {
         if special.is_device() { self.devices } else { self.specials }
     }
 
-    /// What both keep.
+    /// The kinds that both keep.
     pub fn and(self, other: Kept) -> Kept {
         Kept::from_bits(self.bits() & other.bits())
     }
 
-    /// What of it the other does not keep, in words; empty if it keeps all.
+    /// Lists the kinds that `other` does not keep, in words; empty if it keeps all.
     pub fn lacking_in(self, other: Kept) -> String {
         let lacking = Kept::from_bits(self.bits() & !other.bits());
         let words = [
@@ -313,29 +318,30 @@ impl Kept {
     }
 }
 
-/// What is kept, and how owners are told.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// The metadata that are kept, and the changes to them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Fidelity {
-    /// What is kept.
+    /// The kinds that are kept.
     pub kept: Kept,
-    /// Owners by their numbers, whatever they are called at the sink.
+    /// Owners keep their numbers, even under other names at the sink.
     pub numeric_ids: bool,
-    /// Whose everything becomes, instead of whose it is.
+    /// Owner of everything at the sink, in place of the original one.
     pub user: Option<Account>,
-    /// The group that everything gets instead of its own.
+    /// Group of everything at the sink, in place of the original one.
     pub group: Option<Account>,
-    /// Whose it becomes, by whose it is.
+    /// Map of owners from the source to the sink.
     pub user_map: AccountMap,
-    /// Likewise for groups.
+    /// Map of groups from the source to the sink.
     pub group_map: AccountMap,
-    /// Every entry gets the mode that it has at the source. Without it what is there keeps its mode, and new entries get the permission
-    /// bits of the source less the umask.
+    /// Every entry gets its mode at the source. If not set, existing entries keep their mode, and new ones
+    /// get the permission bits of the source less the umask.
     pub perms: bool,
-    /// What the sink changes in the modes of the source before anything else.
+    /// Changes to the modes of the source, before any other rule.
     pub mode_change: ModeChange,
     /// Modification times are not kept.
     pub omit_times: bool,
-    /// Those of directories are not.
+    /// Modification times of directories are not kept.
     pub omit_dir_times: bool,
 }
 
@@ -344,7 +350,9 @@ mod tests {
     use super::*;
 
     fn example() -> Extras {
-        let attribute = |name: &[u8], value: &[u8]| Attribute { name: name.into(), value: value.into() };
+        fn attribute(name: &[u8], value: &[u8]) -> Attribute {
+            Attribute { name: name.into(), value: value.into() }
+        }
         Extras {
             user: Some(Account { number: 7, name: b"alice"[..].into() }),
             group: Some(Account { number: NO_NUMBER, name: b"data"[..].into() }),

@@ -1,21 +1,21 @@
-//! The options that say what of a file is kept: the one place where they become a [`Fidelity`].
+//! The options for kept metadata, and their translation to a [`Fidelity`].
 
 use crate::{Account, AccountMap, Fidelity, Kept, ModeChange, account};
 
-/// Whose everything becomes: `--chown`.
+/// The owner of everything: `--chown`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chown {
     /// The user, if one is given.
     pub user: Option<Account>,
-    /// The group, likewise.
+    /// The group, if one is given.
     pub group: Option<Account>,
 }
 
 impl Chown {
-    /// Reads `USER:GROUP`, of which one may be left out.
+    /// Parses `USER:GROUP`; either may be missing.
     ///
     /// # Errors
-    /// If there is neither.
+    /// Both are missing.
     pub fn parse(text: &str) -> Result<Chown, String> {
         let (user, group) = text.split_once(':').unwrap_or((text, ""));
         let chown = Chown { user: account(user), group: account(group) };
@@ -26,11 +26,11 @@ impl Chown {
     }
 }
 
-/// What was typed. Where an option has an opposite (`--owner`, `--no-owner`), the last of both counts, and without either
-/// [`archive`](Self::archive) decides.
+/// The options as typed. Of an option and its opposite (`--owner`, `--no-owner`) the last one counts; without
+/// either [`archive`](Self::archive) decides.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FidelityOptions {
-    /// `--archive`: everything that is not left out by name.
+    /// `--archive`: everything except the excluded kinds.
     pub archive: bool,
     /// `--perms`, `--no-perms`.
     pub perms: Option<bool>,
@@ -64,24 +64,24 @@ pub struct FidelityOptions {
     pub specials: Option<bool>,
     /// `--file-flags`.
     pub file_flags: bool,
-    /// `--strict`: what can't be kept is a failure.
+    /// `--strict`: metadata that can't be kept are a failure.
     pub strict: bool,
 }
 
 impl FidelityOptions {
-    /// What they come to.
+    /// The resulting [`Fidelity`].
     pub fn fidelity(&self) -> Fidelity {
         let (user, group) = self.chown.clone().map_or((None, None), |chown| (chown.user, chown.group));
-        let wanted = |choice: Option<bool>| choice.unwrap_or(self.archive);
+        let archive = self.archive;
         let kept = Kept {
-            users: wanted(self.owner) || user.is_some() || self.usermap.is_some(),
-            groups: wanted(self.group) || group.is_some() || self.groupmap.is_some(),
-            attributes: wanted(self.xattrs),
-            // They are part of a mode.
-            acls: wanted(self.acls) && self.perms != Some(false),
-            hard_links: wanted(self.hard_links),
-            devices: wanted(self.devices),
-            specials: wanted(self.specials),
+            users: self.owner.unwrap_or(archive) || user.is_some() || self.usermap.is_some(),
+            groups: self.group.unwrap_or(archive) || group.is_some() || self.groupmap.is_some(),
+            attributes: self.xattrs.unwrap_or(archive),
+            // ACLs are part of a mode.
+            acls: self.acls.unwrap_or(archive) && self.perms != Some(false),
+            hard_links: self.hard_links.unwrap_or(archive),
+            devices: self.devices.unwrap_or(archive),
+            specials: self.specials.unwrap_or(archive),
             file_flags: self.file_flags,
         };
         Fidelity {
@@ -91,7 +91,7 @@ impl FidelityOptions {
             group,
             user_map: self.usermap.clone().unwrap_or_default(),
             group_map: self.groupmap.clone().unwrap_or_default(),
-            perms: self.perms.unwrap_or(self.archive || kept.acls),
+            perms: self.perms.unwrap_or(archive || kept.acls),
             mode_change: self.chmod.clone().unwrap_or_default(),
             omit_times: self.no_times,
             omit_dir_times: self.omit_dir_times,
@@ -108,8 +108,12 @@ mod tests {
 
     #[test]
     fn accounts_are_names_or_numbers() {
-        let named = |name: &str| Some(Account { number: NO_NUMBER, name: name.as_bytes().into() });
-        let numbered = |number| Some(Account { number, name: Arc::default() });
+        fn named(name: &str) -> Option<Account> {
+            Some(Account { number: NO_NUMBER, name: name.as_bytes().into() })
+        }
+        fn numbered(number: u32) -> Option<Account> {
+            Some(Account { number, name: Arc::default() })
+        }
         for (text, user, group) in [
             ("alice", named("alice"), None),
             ("alice:", named("alice"), None),

@@ -1,16 +1,15 @@
-//! What may be done with a file beyond its mode (`chattr(1)`): the flags of `ioctl_iflags(2)` that `statx(2)` tells, by their
-//! numbers there.
+//! File flags (`chattr(1)`), by the numbers of `ioctl_iflags(2)`, as far as `statx(2)` reports them.
 
-/// Nobody may change the file or directory, or name it otherwise (`FS_IMMUTABLE_FL`).
+/// The file or directory can't be changed or renamed (`FS_IMMUTABLE_FL`).
 pub const IMMUTABLE: u32 = 0x10;
-/// The file may only grow; entries may only come to the directory (`FS_APPEND_FL`).
+/// The file can only grow; the directory only gets new entries (`FS_APPEND_FL`).
 pub const APPEND_ONLY: u32 = 0x20;
-/// `dump(8)` leaves it out (`FS_NODUMP_FL`).
+/// `dump(8)` skips the file (`FS_NODUMP_FL`).
 pub const NO_DUMP: u32 = 0x40;
 
 const ALL: u32 = IMMUTABLE | APPEND_ONLY | NO_DUMP;
 
-/// Those that a file has, and those of which its file system tells.
+/// The flags of a file, and the flags that its file system supports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FileFlags {
     known: u32,
@@ -18,44 +17,44 @@ pub struct FileFlags {
 }
 
 impl FileFlags {
-    /// Of what is `set` among what is `known`; other bits are none of these.
+    /// The flags `set` among the supported ones in `known`; other bits are ignored.
     pub fn new(known: u32, set: u32) -> FileFlags {
         let known = known & ALL;
         FileFlags { known, set: set & known }
     }
 
-    /// Of which something is known.
+    /// The supported flags.
     pub fn known(self) -> u32 {
         self.known
     }
 
-    /// Those that the file has.
+    /// The flags that are set.
     pub fn set(self) -> u32 {
         self.set
     }
 
-    /// Only these.
+    /// Restricts the supported flags to `flags`.
     pub fn among(self, flags: u32) -> FileFlags {
         FileFlags::new(self.known & flags, self.set)
     }
 
-    /// Those that keep a file from being changed at all, and so are set when nothing else is to be done with it.
+    /// The flags that prevent changes, and so are set last.
     pub fn fastening(self) -> FileFlags {
         self.among(IMMUTABLE | APPEND_ONLY)
     }
 
-    /// Whether one that has `other` would have to be changed, as far as both are known.
+    /// Returns true if a file with the flags `other` needs a change, as far as both ends support the flags.
     pub fn differs_from(self, other: FileFlags) -> bool {
         (self.set ^ other.set) & self.known & other.known != 0
     }
 
-    /// Eight bytes.
+    /// Encodes the flags.
     pub fn to_bytes(self) -> [u8; 8] {
         let both = u64::from(self.known) | u64::from(self.set) << 32;
         both.to_le_bytes()
     }
 
-    /// What [`FileFlags::to_bytes`] gave; nothing for other bytes.
+    /// Decodes the flags of [`FileFlags::to_bytes`]; `None` for a wrong length.
     pub fn of_bytes(bytes: &[u8]) -> Option<FileFlags> {
         let both = u64::from_le_bytes(bytes.try_into().ok()?);
         Some(FileFlags::new(both as u32, (both >> 32) as u32))

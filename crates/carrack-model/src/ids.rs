@@ -1,35 +1,36 @@
-//! Identifiers. Newtypes, so that a file's number can't be passed where an object's is meant.
+//! Identifiers. Newtypes, so that a file ID can't be passed as an object ID.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A file that travels as objects of its own, numbered by the source within a session, from 1; files that announce themselves
-/// apart from the others, from [`FileId::FIRST_BY_ITSELF`].
+/// A large file, numbered by the source within a session, from 1; an inline-announced file from
+/// [`FileId::FIRST_BY_ITSELF`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId(pub u64);
 
 impl FileId {
-    /// The first of the files that announce themselves.
+    /// The first ID of an inline-announced file.
     pub const FIRST_BY_ITSELF: FileId = FileId(1 << 63);
 
-    /// Whether the file's first object says what it is, and the sink commits it as soon as it is whole. Such ids reach the sink
-    /// in any order, as objects do.
+    /// Returns true for an inline-announced file, which the sink commits as soon as it is whole. Such IDs
+    /// reach the sink in any order, as objects do.
     pub fn is_by_itself(self) -> bool {
         self >= FileId::FIRST_BY_ITSELF
     }
 }
 
-/// An object (or a bundle) that travels, numbered by the source within a session, from 1.
+/// An object or a bundle, numbered by the source within a session, from 1.
 ///
-/// A second reading of the same extent is a new object with a new id.
+/// A second read of the same extent is a new object with a new ID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectId(pub u64);
 
-/// One independent piece of storage (L2's "OST"): opaque, equal for two extents exactly if they lie on the same piece.
+/// One independent piece of storage (L2's "OST"): opaque, equal for two extents if and only if they lie on
+/// the same one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TargetId(pub u64);
 
-/// What is copied where: the same for the same sources and destination, whenever the command is run.
+/// The ID of a transfer: equal for equal sources and destination, at every run of the command.
 ///
 /// Written as 32 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -39,7 +40,7 @@ pub struct TransferId(pub [u8; 16]);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RunToken(pub [u8; 16]);
 
-/// A text is not 32 hexadecimal digits.
+/// The text is not 32 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotATransferId;
 

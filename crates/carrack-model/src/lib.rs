@@ -1,7 +1,7 @@
-//! The vocabulary of carrack: ids, units, ranges, limits, entries, errors, the specification of a transfer and the
-//! events that a transfer reports.
+//! The common types of carrack: IDs, units, ranges, limits, entries, errors, the transfer specification and
+//! the events of a transfer.
 //!
-//! Every other crate speaks in these words. Nothing here does I/O, reads a clock or starts a thread.
+//! Every other crate uses them. No code here does I/O, reads a clock or starts a thread.
 
 mod account_map;
 mod checksum;
@@ -13,6 +13,7 @@ mod extras;
 mod fidelity_options;
 mod file_flags;
 mod ids;
+pub mod json_bytes;
 pub mod limits;
 mod loss;
 mod mode_change;

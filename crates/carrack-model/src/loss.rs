@@ -1,29 +1,30 @@
-//! What could not be kept of entries, of one kind and for one reason. No failure: the contents are right.
+//! Losses: metadata or entries that could not be kept, by kind and reason. No failure: the contents are
+//! right.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What was lost.
+/// Kind of a loss.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Lost {
-    /// What an entry has once, such as "the owner".
+    /// A property that an entry has once, such as "the owner".
     Part(String),
-    /// What an entry has any number of; the word for several.
+    /// A property that an entry has any number of; the plural noun.
     Several(String),
-    /// Entries that are not there at all; the word for one of them.
+    /// Entries that were not created; the singular noun.
     Whole(String),
 }
 
-/// How often it was, and why.
+/// A loss with its count and reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Loss {
-    /// What it is.
+    /// Kind of the loss.
     pub lost: Lost,
-    /// Why it could not be kept.
+    /// The reason.
     pub reason: String,
-    /// Owners, modes, attributes and the like, or entries that were not made.
+    /// Number of lost properties or entries.
     pub count: u64,
 }
 
@@ -53,8 +54,12 @@ mod tests {
 
     #[test]
     fn losses_are_told_with_their_count() {
-        let told = |lost: Lost, count| Loss { lost, reason: "so".into(), count }.to_string();
-        let owner = || Lost::Part("the owner".into());
+        fn told(lost: Lost, count: u64) -> String {
+            Loss { lost, reason: "so".into(), count }.to_string()
+        }
+        fn owner() -> Lost {
+            Lost::Part("the owner".into())
+        }
         assert_eq!(told(owner(), 1), "the owner of 1 entry not kept: so");
         assert_eq!(told(owner(), 2), "the owner of 2 entries not kept: so");
         assert_eq!(told(Lost::Several("ACLs".into()), 1), "1 ACL not kept: so");

@@ -1,25 +1,28 @@
-//! Changes of permission bits, as chmod(1) and rsync's `--chmod` write them. Pure.
+//! Changes of permission bits in the syntax of chmod(1) and rsync's `--chmod`. Pure.
 
-/// Bytes of all clauses together, which travel in one message.
+use serde::{Deserialize, Serialize};
+
+/// Limit of the clauses' text, which travels in one message.
 const TEXT_BYTES_MAX: usize = 4 << 10;
 
-/// All bits that a mode has (inode(7)).
+/// All bits of a mode (inode(7)).
 const ALL_BITS: u32 = 0o7777;
 
-/// A list of clauses, applied one after the other. The empty one changes nothing.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// A list of clauses, applied in order. The empty list changes nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct ModeChange {
     text: String,
     clauses: Vec<Clause>,
 }
 
-/// What is no list of clauses.
+/// Reasons why a text is not a list of clauses.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadModeChange {
-    /// One of them can't be read.
+    /// One clause is malformed.
     #[error("'{0}' is no mode, as in 'go-w', 'u=rwX,go=rX', 'D2775,F664'")]
     Clause(String),
-    /// They don't fit into a message.
+    /// The text does not fit into a message.
     #[error("more than {} KiB of modes", TEXT_BYTES_MAX >> 10)]
     TooLong,
 }
@@ -30,7 +33,7 @@ struct Clause {
     change: Change,
 }
 
-/// Which entries a clause is about.
+/// The entries that a clause applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Entries {
     All,
@@ -40,15 +43,16 @@ enum Entries {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Change {
-    /// Octal: these bits and no others.
+    /// Octal: exactly these bits.
     Exactly(u32),
     Symbolic {
-        /// Whose bits: 0o100 owner, 0o010 group, 0o001 others; 0 for all of them, less the umask.
+        /// Classes that the bits belong to: 0o100 owner, 0o010 group, 0o001 others; 0 for all of them, less
+        /// the umask.
         classes: u32,
         operator: Operator,
-        /// Of one class: read, write, execute.
+        /// Bits of one class: read, write, execute.
         bits: u32,
-        /// `X`: execute for directories, and for files that somebody may execute.
+        /// `X`: execute for directories, and for files with an execute bit.
         executes_too: bool,
         /// Set-ID bits and sticky.
         special: u32,
@@ -62,47 +66,73 @@ enum Operator {
     Assign,
 }
 
+impl TryFrom<String> for ModeChange {
+    type Error = BadModeChange;
+
+    /// The empty text is the empty list.
+    fn try_from(text: String) -> Result<ModeChange, BadModeChange> {
+        if text.is_empty() { Ok(ModeChange::default()) } else { ModeChange::parse(&text) }
+    }
+}
+
+impl From<ModeChange> for String {
+    fn from(list: ModeChange) -> String {
+        list.text
+    }
+}
+
 impl ModeChange {
-    /// Reads clauses separated by commas. A clause is octal or symbolic (`[ugoa]*[-+=][rwxXst]*`), for directories alone with `D`
-    /// in front, for everything else with `F`.
+    /// Parses clauses separated by commas. A clause is octal or symbolic (`[ugoa]*[-+=][rwxXst]*`), with `D`
+    /// in front for directories only, with `F` for everything else.
     ///
     /// # Errors
-    /// What is no clause.
+    /// The malformed clause.
     pub fn parse(text: &str) -> Result<ModeChange, BadModeChange> {
         if text.len() > TEXT_BYTES_MAX {
             return Err(BadModeChange::TooLong);
         }
-        let clause = |part: &str| clause_of(part).ok_or_else(|| BadModeChange::Clause(part.to_owned()));
-        let clauses = text.split(',').map(clause).collect::<Result<_, _>>()?;
+        let mut clauses = Vec::new();
+        for part in text.split(',') {
+            clauses.push(clause_of(part).ok_or_else(|| BadModeChange::Clause(part.to_owned()))?);
+        }
         Ok(ModeChange { text: text.to_owned(), clauses })
     }
 
-    /// As it was written; empty if it changes nothing.
+    /// The text of the clauses; empty if there are none.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Whether it changes nothing.
+    /// Returns true if no mode is changed.
     pub fn is_empty(&self) -> bool {
         self.clauses.is_empty()
     }
 
-    /// The mode that an entry with `mode` gets. Clauses that name no class leave the bits of `umask` alone.
+    /// Returns the new mode of an entry with `mode`. Clauses without a class don't set the bits of `umask`.
     pub fn apply(&self, mode: u32, is_directory: bool, umask: u32) -> u32 {
-        let is_meant = |clause: &&Clause| match clause.entries {
-            Entries::All => true,
-            Entries::Directories => is_directory,
-            Entries::Others => !is_directory,
-        };
-        let clauses = self.clauses.iter().filter(is_meant);
-        // As with rsync, X asks for the mode that the entry had.
+        // As in rsync, X refers to the entry's original mode.
         let executes = is_directory || mode & 0o111 != 0;
-        clauses.fold(mode, |mode, clause| clause.change.apply(mode, executes, umask))
+        let mut changed = mode;
+        for clause in &self.clauses {
+            if clause.entries.include(is_directory) {
+                changed = clause.change.apply(changed, executes, umask);
+            }
+        }
+        changed
     }
 }
 
+impl Entries {
+    fn include(self, is_directory: bool) -> bool {
+        match self {
+            Entries::All => true,
+            Entries::Directories => is_directory,
+            Entries::Others => !is_directory,
+        }
+    }
+}
 impl Change {
-    /// `executes`: whether X is x.
+    /// Applies the change; `executes` is true if X means x.
     fn apply(&self, mode: u32, executes: bool, umask: u32) -> u32 {
         let (classes, operator, bits, executes_too, special) = match *self {
             Change::Exactly(bits) => return mode & !ALL_BITS | bits,
@@ -123,7 +153,7 @@ impl Change {
     }
 }
 
-/// The bits beyond permissions that belong to the classes.
+/// Set-ID and sticky bits of the classes.
 fn special_of(classes: u32) -> u32 {
     let set_user = if classes & 0o100 != 0 { 0o4000 } else { 0 };
     let set_group = if classes & 0o010 != 0 { 0o2000 } else { 0 };
@@ -174,7 +204,7 @@ fn symbolic_of(text: &str) -> Option<Change> {
             'w' => bits |= 2,
             'x' => bits |= 1,
             'X' => executes_too = true,
-            // Without a class, of the owner and the group.
+            // Without a class, the bits of the owner and the group.
             's' => special |= special_of(if classes == 0 { 0o110 } else { classes & 0o110 }),
             't' => special |= 0o1000,
             _ => return None,
@@ -200,7 +230,7 @@ mod tests {
             ("D2775,F664", 0o700, 0o664, 0o2775),
             ("644", 0o4755, 0o644, 0o644),
             ("0644", 0o4755, 0o644, 0o644),
-            // The umask holds for who is not named.
+            // The umask applies if no class is named.
             ("+w", 0o444, 0o644, 0o644),
             ("a+w", 0o444, 0o666, 0o666),
             ("=rw", 0o7777, 0o644, 0o644),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::limits::{NAME_BYTES_MAX, PATH_BYTES_MAX};
 
-/// Why some bytes are not a name or path that carrack accepts.
+/// Reasons why bytes are not a valid name or path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathProblem {
     /// A component is empty (`a//b`, a leading or a trailing slash).
@@ -37,7 +37,7 @@ impl fmt::Display for PathProblem {
 
 impl std::error::Error for PathProblem {}
 
-/// Accepts one path component: 1 to 255 bytes, no slash, no NUL, neither `.` nor `..`.
+/// Checks one path component: 1 to 255 bytes, no slash, no NUL, neither `.` nor `..`.
 pub fn check_name(name: &[u8]) -> Result<(), PathProblem> {
     match name {
         b"" => Err(PathProblem::EmptyComponent),
@@ -97,7 +97,7 @@ impl RelPath {
         &self.0
     }
 
-    /// Whether this is the root itself.
+    /// Returns true for the root itself.
     pub fn is_root(&self) -> bool {
         self.0.is_empty()
     }
@@ -107,7 +107,7 @@ impl RelPath {
         self.0.split(|&b| b == b'/').filter(|c| !c.is_empty())
     }
 
-    /// The directory and the last name; nothing for the root.
+    /// Splits the path into directory and last name; `None` for the root.
     pub fn split_last(&self) -> Option<(RelPath, &[u8])> {
         if self.is_root() {
             return None;
@@ -131,9 +131,10 @@ impl fmt::Debug for RelPath {
     }
 }
 
-/// A path for people: printable UTF-8 as it is, control characters and other bytes as `\n`, `\x1b` and so on.
+/// Formats a path for people: printable UTF-8 unchanged, control characters and other bytes as `\n`, `\x1b`
+/// and so on.
 ///
-/// What another machine sends can therefore not drive this one's terminal.
+/// A peer's names can therefore not control this machine's terminal.
 pub fn escape(path: &[u8]) -> String {
     let mut shown = String::with_capacity(path.len());
     for chunk in path.utf8_chunks() {

@@ -1,26 +1,28 @@
-//! How an end chooses the storage target that it reads from or writes to next.
+//! The scheduling policies by which an end picks the next storage target.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// A scheduling policy by name, with its parameters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PolicyChoice {
-    /// Round-robin, skipping targets that are being served (L2).
+    /// Round-robin over the targets, except those with requests in flight (L2).
     RoundRobin,
     /// The LADS paper's congestion-aware algorithm (L7).
     Threshold {
-        /// `W`: service times of this age at most count.
+        /// `W`: maximum age of the service times that count.
         window: Duration,
         /// `T`: a target with a longer mean service time is congested.
         threshold: Duration,
-        /// `M`: turns for which a congested target is skipped.
+        /// `M`: number of turns that a congested target is skipped.
         skips: u32,
     },
-    /// Learns what is normal for each target.
+    /// Learns the normal service time of each target.
     Adaptive {
-        /// Back off as soon as others use a target (L15).
+        /// Backs off as soon as others use a target (L15).
         nice: bool,
     },
 }
@@ -31,21 +33,22 @@ impl Default for PolicyChoice {
     }
 }
 
-/// How an end treats its storage targets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The scheduling of an end's storage targets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Scheduling {
-    /// Which target comes next.
+    /// The policy that picks the next target.
     pub policy: PolicyChoice,
-    /// Bytes a second that all targets together give or take; 0 for no limit.
+    /// Bytes per second of all targets together; 0 for no limit.
     pub rate: u64,
-    /// The same for each target.
+    /// Bytes per second of each target; 0 for no limit.
     pub target_rate: u64,
-    /// Requests to one target at a time; 0: what the storage likes.
+    /// Limit of requests in flight for each target; 0 for the storage's default.
     pub in_flight_max: u32,
 }
 
 impl Scheduling {
-    /// Whether somebody asked to hold back: then objects are taken one by one, even from a single target.
+    /// Returns true if any limit is set: then objects are taken one by one, even from a single target.
     pub fn holds_back(&self) -> bool {
         self.rate > 0
             || self.target_rate > 0
@@ -53,15 +56,15 @@ impl Scheduling {
             || self.policy == PolicyChoice::Adaptive { nice: true }
     }
 
-    /// What one of so many lanes keeps to: the rates together with the others, and its part of the requests at a time, of which there are no
-    /// fewer than lanes.
+    /// The scheduling of one of `lanes` lanes: the rates are shared with the others, and the requests in
+    /// flight are divided, with at least one for each lane.
     pub fn of_lane(&self, lanes: usize) -> Scheduling {
         let part = self.in_flight_max / u32::try_from(lanes).unwrap_or(u32::MAX).max(1);
         Scheduling { in_flight_max: if self.in_flight_max == 0 { 0 } else { part.max(1) }, ..*self }
     }
 }
 
-/// Why a text names no policy.
+/// The text names no policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a policy; there are round-robin, threshold:W,T,M (two times in ms and a count) and adaptive")]
 pub struct PolicyProblem;
@@ -95,7 +98,7 @@ impl fmt::Display for PolicyChoice {
             PolicyChoice::Threshold { window, threshold, skips } => {
                 write!(out, "threshold:{},{},{skips}", window.as_millis(), threshold.as_millis())
             }
-            // Niceness is an option of its own.
+            // `nice` is an option of its own.
             PolicyChoice::Adaptive { .. } => out.write_str("adaptive"),
         }
     }

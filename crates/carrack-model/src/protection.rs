@@ -1,16 +1,19 @@
-//! How the data is protected between two hosts, in GridFTP's words (RFC 2228: clear, safe, private).
+//! Protection levels of the data between two hosts, with GridFTP's names (RFC 2228: clear, safe, private).
 
 use std::fmt;
 use std::str::FromStr;
 
-/// What a network attacker can do to the data. The control channel is authenticated and encrypted at every level.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+use serde::{Deserialize, Serialize};
+
+/// A network attacker's power over the data. The control channel is authenticated and encrypted at every
+/// level.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Protection {
-    /// Read it and change it: only a check against accidents travels with it.
+    /// Can read and change them: only a check against accidents is sent.
     Clear,
-    /// Read it: each object carries an authentication tag.
+    /// Can read them: each object carries an authentication tag.
     Safe,
-    /// Neither: each object is encrypted and carries an authentication tag.
+    /// Can do neither: each object is encrypted and carries an authentication tag.
     #[default]
     Private,
 }
@@ -25,7 +28,7 @@ impl Protection {
         }
     }
 
-    /// Whether objects carry a seal.
+    /// Returns true if objects are sealed.
     pub fn seals(self) -> bool {
         self != Protection::Clear
     }
@@ -51,7 +54,7 @@ impl FromStr for Protection {
 }
 
 /// The algorithm of the seals (RFC 5116, RFC 8439).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Cipher {
     /// AES-256-GCM.
     #[default]

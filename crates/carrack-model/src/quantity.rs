@@ -1,4 +1,4 @@
-//! Sizes, durations and moments as users write them: `1MiB`, `30m`, `2026-11-23T02:00:00Z`.
+//! Sizes, durations and moments in the users' notation: `1MiB`, `30m`, `2026-11-23T02:00:00Z`.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use time::format_description::well_known::Rfc3339;
 /// Seconds, minutes, hours, days.
 const UNITS: [(char, u64); 4] = [('s', 1), ('m', 60), ('h', 3600), ('d', 24 * 3600)];
 
-/// A size in bytes, above 0: a number with or without a unit. `k`, `M`, `G`, `T` are powers of 1,000; `KiB`, `MiB`, `GiB`, `TiB` (or `Ki` …)
-/// of 1,024.
+/// Parses a size in bytes, above 0: a number with or without a unit. `k`, `M`, `G`, `T` are powers of 1,000;
+/// `KiB`, `MiB`, `GiB`, `TiB` (or `Ki` …) of 1,024.
 ///
 /// # Errors
-/// How a size is written.
+/// A description of the notation.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     match text.trim().parse::<ByteSize>() {
         Ok(ByteSize(0)) => Err("a size above 0 is needed".into()),
@@ -22,26 +22,29 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A duration: a whole number above 0 with a unit: s, m, h or d.
+/// Parses a duration: a whole number above 0 with a unit: s, m, h or d.
 ///
 /// # Errors
-/// How one is written.
+/// A description of the notation.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    let wrong = || "a lifetime is a whole number above 0 with a unit, such as 30m, 12h, 90d".to_owned();
-    let text = text.trim();
-    let (unit, seconds) = UNITS.into_iter().find(|(unit, _)| text.ends_with(*unit)).ok_or_else(wrong)?;
-    let digits = text.trim_end_matches(unit);
-    let is_number = digits.bytes().all(|byte| byte.is_ascii_digit()) && digits.len() + 1 == text.len();
-    let count: u64 = digits.parse().ok().filter(|_| is_number).ok_or_else(wrong)?;
-    let seconds = count.checked_mul(seconds).filter(|&seconds| seconds > 0).ok_or_else(wrong)?;
-    Ok(Duration::from_secs(seconds))
+    duration_of(text.trim())
+        .ok_or_else(|| "a lifetime is a whole number above 0 with a unit, such as 30m, 12h, 90d".to_owned())
 }
 
-/// A moment in seconds since 1970, written as RFC 3339 has it, as a duration from `now_s` on, or as date(1) takes seconds since 1970:
-/// `@1795399200`.
+fn duration_of(text: &str) -> Option<Duration> {
+    let (unit, seconds) = UNITS.into_iter().find(|(unit, _)| text.ends_with(*unit))?;
+    let digits = text.strip_suffix(unit)?;
+    let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
+    let count: u64 = digits.parse().ok().filter(|_| is_number)?;
+    let seconds = count.checked_mul(seconds).filter(|&seconds| seconds > 0)?;
+    Some(Duration::from_secs(seconds))
+}
+
+/// Parses a moment and returns it in seconds since 1970. It is written as in RFC 3339, as a duration from
+/// `now_s`, or as seconds since 1970 in the syntax of date(1): `@1795399200`.
 ///
 /// # Errors
-/// How one is written.
+/// A description of the notation.
 pub fn parse_moment(text: &str, now_s: i64) -> Result<i64, String> {
     if let Some(moment) = parse_absolute_moment(text) {
         return Ok(moment);
@@ -50,10 +53,10 @@ pub fn parse_moment(text: &str, now_s: i64) -> Result<i64, String> {
     later.ok_or_else(|| "a moment is written as 2026-11-23T02:00:00Z, or, from now on, as 6h".to_owned())
 }
 
-/// As [`parse_moment`], but a duration is counted back from `now_s`.
+/// Parses as [`parse_moment`], but subtracts a duration from `now_s`.
 ///
 /// # Errors
-/// How one is written.
+/// A description of the notation.
 pub fn parse_past_moment(text: &str, now_s: i64) -> Result<i64, String> {
     if let Ok(ago) = parse_duration(text) {
         return Ok(now_s.saturating_sub_unsigned(ago.as_secs()));

@@ -17,12 +17,12 @@ impl ByteRange {
         ByteRange { offset, len }
     }
 
-    /// One past the last byte; nothing if that is beyond 2^64 - 1.
+    /// End of the range, exclusive; `None` beyond 2^64 - 1.
     pub fn end(self) -> Option<u64> {
         self.offset.checked_add(self.len)
     }
 
-    /// The bytes that both have; nothing if there are none.
+    /// The bytes in both ranges; `None` if there are none.
     pub fn overlap(self, other: ByteRange) -> Option<ByteRange> {
         let offset = self.offset.max(other.offset);
         let end = self.end()?.min(other.end()?);
@@ -30,9 +30,10 @@ impl ByteRange {
     }
 }
 
-/// Disjoint ranges, neighbours merged: what of a file has arrived.
+/// A set of disjoint ranges, neighbours merged, such as the arrived bytes of a file.
 ///
-/// Holds one node for each gap, so its memory is bounded by the objects in flight and not by the file's size.
+/// Holds one node for each run, so that its memory is bounded by the objects in flight and not by the file's
+/// size.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RangeSet {
     /// start → end
@@ -40,12 +41,13 @@ pub struct RangeSet {
 }
 
 impl RangeSet {
-    /// Nothing.
+    /// An empty set.
     pub fn new() -> RangeSet {
         RangeSet::default()
     }
 
-    /// Adds a range; false, and nothing changes, if any byte of it is there already or it ends beyond 2^64 - 1.
+    /// Adds a range. Returns false, without a change, if a byte is in the set already or the range ends
+    /// beyond 2^64 - 1.
     pub fn insert(&mut self, range: ByteRange) -> bool {
         let Some(end) = range.end() else { return false };
         if range.len == 0 {
@@ -67,7 +69,7 @@ impl RangeSet {
         true
     }
 
-    /// Adds a range of which any bytes may be there already; false, and nothing changes, if it ends beyond 2^64 - 1.
+    /// Adds a range that may overlap the set. Returns false, without a change, if it ends beyond 2^64 - 1.
     pub fn cover(&mut self, range: ByteRange) -> bool {
         let Some(mut end) = range.end() else { return false };
         if range.len == 0 {
@@ -94,7 +96,7 @@ impl RangeSet {
         self.iter().map(|run| run.len).sum()
     }
 
-    /// What of the bytes `0..size` is not there, from left to right.
+    /// The gaps in the bytes `0..size`, from left to right.
     pub fn gaps(&self, size: u64) -> impl Iterator<Item = ByteRange> {
         let ends = std::iter::once(0).chain(self.runs.values().copied());
         let starts = self.runs.keys().copied().chain(std::iter::once(size));
@@ -102,7 +104,7 @@ impl RangeSet {
         gaps.filter(|(end, start)| end < start).map(|(end, start)| ByteRange::new(end, start - end))
     }
 
-    /// Takes a range out that an earlier `insert` put in.
+    /// Removes a range that an earlier `insert` added.
     pub fn remove(&mut self, range: ByteRange) {
         let Some(end) = range.end() else { return };
         let Some((s, e)) = self.runs.range(..=range.offset).next_back().map(|(&s, &e)| (s, e)) else {
@@ -120,17 +122,17 @@ impl RangeSet {
         }
     }
 
-    /// Whether it is exactly the bytes `0..size`.
+    /// Returns true if the set is exactly the bytes `0..size`.
     pub fn is_whole(&self, size: u64) -> bool {
         size == 0 && self.runs.is_empty() || self.runs.len() == 1 && self.runs.get(&0) == Some(&size)
     }
 
-    /// Whether nothing is in it.
+    /// Returns true if the set is empty.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
 
-    /// What of the bytes `0..size` is not in it.
+    /// The gaps in the bytes `0..size`, as a set.
     pub fn missing_of(&self, size: u64) -> RangeSet {
         let mut missing = RangeSet::new();
         self.gaps(size).for_each(|gap| {
@@ -139,7 +141,7 @@ impl RangeSet {
         missing
     }
 
-    /// The first run, or part of one, at or behind `offset`.
+    /// The first run, or part of a run, at or behind `offset`.
     pub fn next_from(&self, offset: u64) -> Option<ByteRange> {
         let within = self.runs.range(..=offset).next_back().filter(|(_, end)| **end > offset);
         let (start, end) = match within {
@@ -198,7 +200,9 @@ mod tests {
         for (offset, len) in [(10, 10), (30, 10)] {
             assert!(set.insert(ByteRange::new(offset, len)));
         }
-        let runs = |set: &RangeSet| set.iter().map(|run| (run.offset, run.len)).collect::<Vec<_>>();
+        fn runs(set: &RangeSet) -> Vec<(u64, u64)> {
+            set.iter().map(|run| (run.offset, run.len)).collect()
+        }
         assert_eq!((runs(&set), set.covered_bytes()), (vec![(10, 10), (30, 10)], 20));
         assert_eq!(runs(&set.missing_of(50)), [(0, 10), (20, 10), (40, 10)]);
         assert_eq!(runs(&set.missing_of(35)), [(0, 10), (20, 10)]);

@@ -1,11 +1,14 @@
-//! What a user asked for: the part of it that both ends must agree on, and nothing local.
+//! The transfer specification: the values that both ends must agree on, without local ones.
 
+use serde::{Deserialize, Serialize};
+
+use crate::limits::{SLOT_BYTES_DEFAULT, SLOT_BYTES_MAX, SLOT_BYTES_MIN, STREAMS_MAX};
 use crate::{Checksum, Cipher, PartialRange, Protection};
 
-/// Which end dials the data connections.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The end that dials the data connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DialFrom {
-    /// The end that was started by the user dials first, then the other, then the ssh pipe carries the data.
+    /// The end that the user started dials first, then the other one; then the ssh pipe carries the data.
     #[default]
     Either,
     /// Only the source dials.
@@ -14,46 +17,46 @@ pub enum DialFrom {
     Sink,
 }
 
-/// How the source reads large files (L6).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The source's way to read large files (L6).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SourceIo {
-    /// From the page cache what is there, past it what is not.
+    /// Cached pages from the page cache, others past it.
     #[default]
     Auto,
     /// Always through the page cache.
     Buffered,
-    /// Always past it (`O_DIRECT`), where the file system can.
+    /// Always past the page cache (`O_DIRECT`), if the file system supports it.
     Direct,
 }
 
-/// How large files are written at the sink (L8).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The sink's way to write large files (L8).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SinkIo {
-    /// By what the storage can: past the page cache or measured where there are several targets to choose from, through
-    /// it else.
+    /// By the storage: past the page cache or measured if there are several targets to choose from, otherwise
+    /// through the page cache.
     #[default]
     Auto,
-    /// Through the page cache; the kernel writes when it likes.
+    /// Through the page cache, written back by the kernel.
     Buffered,
-    /// Past the page cache (`O_DIRECT`), where the file system can.
+    /// Past the page cache (`O_DIRECT`), if the file system supports it.
     Direct,
-    /// Through the page cache, and each object is on the storage before the next follows (`sync_file_range`).
+    /// Through the page cache, with each object on the storage before the next one (`sync_file_range`).
     Writeback,
 }
 
-/// How large files are striped at the sink.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Striping of large files at the sink.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StripeChoice {
-    /// As the destination's directory says.
+    /// The default of the destination's directory.
     #[default]
     Default,
-    /// The same stripe count and size as at the source, as far as the destination has so many targets.
+    /// The stripe count and size of the source, limited by the destination's number of targets.
     Preserve,
     /// One stripe for each GiB, up to the number of targets.
     Auto,
-    /// The same for all.
+    /// The same striping for all files.
     Fixed {
-        /// Targets; `u32::MAX` for all there are.
+        /// Number of targets; `u32::MAX` for all.
         count: u32,
         /// Bytes of a stripe; 0 for the directory's default.
         stripe_bytes: u64,
@@ -62,94 +65,97 @@ pub enum StripeChoice {
     },
 }
 
-/// Which modification times of the source and the destination are the same.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The comparison of modification times at the source and the destination.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ModifyWindow {
-    /// Those of which the destination's is what its file system stores of the source's.
+    /// Equal if the destination's time is the source's at the file system's resolution.
     #[default]
     Stored,
-    /// Those that are equal to the nanosecond.
+    /// Equal to the nanosecond.
     Exact,
-    /// Those that are so many nanoseconds apart at most, too.
+    /// Equal within a tolerance.
     Within {
-        /// At most that far apart.
+        /// Tolerance.
         nanoseconds: u64,
     },
 }
 
-/// How a destination is made like its sources: what the sink has already is not sent.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// A sync, which makes the destination equal to its sources without sending data that the sink has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Sync {
-    /// Files are equal if their contents are; else if size and modification time are.
+    /// Files are equal if their contents are; otherwise if size and modification time are.
     pub by_contents: bool,
-    /// How far apart the times of equal files may be.
+    /// The comparison of modification times.
     pub modify_window: ModifyWindow,
-    /// A file that is newer at the destination stays.
+    /// Files that are newer at the destination are not copied.
     pub update: bool,
-    /// What is not at the destination is not made.
+    /// Entries that the destination does not have are not copied.
     pub existing: bool,
-    /// What is at the destination stays as it is.
+    /// Entries that the destination has are not copied.
     pub ignore_existing: bool,
-    /// What is at the destination and not at the source is removed.
+    /// Deletion of entries that the source does not have.
     pub deletion: Option<Deletion>,
 }
 
-/// What of the destination is removed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Bounds and rules of a deletion.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Deletion {
-    /// Entries at most; nothing for any number.
+    /// Most entries to delete; `None` for no limit.
     pub most: Option<u64>,
-    /// Percent at most of the entries at the destination; nothing for any number.
+    /// Most entries to delete, in percent of those at the destination; `None` for no limit.
     pub most_percent: Option<u32>,
-    /// Before anything is sent, not when everything is.
+    /// Deletes before any data is sent, and not at the end.
     pub first: bool,
-    /// Also where a source has no entry at all.
+    /// Deletes also if a source has no entries at all.
     pub by_empty_sources: bool,
-    /// Also what the patterns of the selection leave out.
+    /// Deletes also entries that the selection's patterns exclude.
     pub excluded: bool,
-    /// Also in file systems that are mounted beneath the destination.
+    /// Deletes also in file systems mounted within the destination.
     pub mounts: bool,
-    /// Where entries are moved to in place of being removed.
+    /// Moves entries to a backup in place of deleting them.
     pub backup: Option<Backup>,
 }
 
-/// Where a sync moves what it would delete, within the destination.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Backup of deleted entries within the destination.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Backup {
-    /// A directory beneath the destination: its path there.
-    Directory(Box<[u8]>),
+    /// A directory, by its path relative to the destination.
+    Directory(#[serde(with = "crate::json_bytes")] Box<[u8]>),
     /// A directory for each run in the destination's `.carrack-trash`.
     Trash,
 }
 
 /// The values that both ends of a session must agree on.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct TransferSpec {
-    /// Whether directories are copied.
+    /// Directories are copied.
     pub recursive: bool,
-    /// The only source becomes the destination, also if a directory is there (`cp -T`).
+    /// The only source becomes the destination, even if that is an existing directory (`cp -T`).
     pub no_target_directory: bool,
     /// Only scan and report.
     pub dry_run: bool,
     /// The check that travels with each object.
     pub checksum: Checksum,
-    /// Whether the sink reports each file with its BLAKE3 digest (for `--manifest`).
+    /// The sink reports each file's BLAKE3 digest (for `--manifest`).
     pub report_digests: bool,
     /// Size of a slot in bytes, a multiple of 4,096: no object is larger.
     pub slot_bytes: u32,
-    /// Data connections; 0 to choose by the path's round trip.
+    /// Data connections; 0 to choose by the path's round-trip time.
     pub streams: u16,
-    /// Which end dials them.
+    /// The end that dials the data connections.
     pub dial_from: DialFrom,
-    /// How large files are striped at the sink.
+    /// Striping of large files at the sink.
     pub stripe: StripeChoice,
-    /// How the data is protected between two hosts.
+    /// Protection level of the data between two hosts.
     pub protection: Protection,
-    /// By which algorithm, where it is.
+    /// Algorithm of the seals.
     pub cipher: Cipher,
-    /// What is there already is left out; nothing for a plain copy.
+    /// Sync mode; `None` for a plain copy.
     pub sync: Option<Sync>,
-    /// What is copied of the only source, a regular file; nothing for all of it.
+    /// Range of the only source, a regular file; `None` for the whole file.
     pub part: Option<PartialRange>,
 }
 
@@ -161,7 +167,7 @@ impl Default for TransferSpec {
             dry_run: false,
             checksum: Checksum::default(),
             report_digests: false,
-            slot_bytes: crate::limits::SLOT_BYTES_DEFAULT as u32,
+            slot_bytes: SLOT_BYTES_DEFAULT as u32,
             streams: 0,
             dial_from: DialFrom::default(),
             stripe: StripeChoice::default(),
@@ -169,6 +175,30 @@ impl Default for TransferSpec {
             cipher: Cipher::default(),
             sync: None,
             part: None,
+        }
+    }
+}
+
+impl TransferSpec {
+    /// Checks that a session can have these values.
+    ///
+    /// # Errors
+    /// The value out of range.
+    pub fn check(&self) -> Result<(), &'static str> {
+        let slot_bytes = self.slot_bytes as usize;
+        if !(SLOT_BYTES_MIN..=SLOT_BYTES_MAX).contains(&slot_bytes) || !slot_bytes.is_power_of_two() {
+            return Err("the slot size");
+        }
+        if usize::from(self.streams) > STREAMS_MAX {
+            return Err("the number of streams");
+        }
+        if self.report_digests && self.checksum != Checksum::Blake3 {
+            return Err("digests without BLAKE3");
+        }
+        let is_alone = !self.recursive && !self.report_digests && self.sync.is_none();
+        match &self.part {
+            Some(part) if part.length == Some(0) || !is_alone => Err("the part of a file"),
+            _ => Ok(()),
         }
     }
 }

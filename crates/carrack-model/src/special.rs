@@ -1,39 +1,40 @@
-//! What is neither a file nor a directory nor a link: devices, named pipes and sockets (inode(7)).
+//! Special files: devices, named pipes and sockets (inode(7)).
 //!
-//! [`Special::to_bytes`] and [`Special::from_bytes`] are the two ends of one format: `docs/formats/wire.md`, extra 138.
+//! [`Special::to_bytes`] and [`Special::from_bytes`] encode and decode one format: `docs/formats/wire.md`,
+//! extra 138.
 
-/// Bytes of [`Special::to_bytes`].
+/// Encoded bytes.
 const BYTES: usize = 9;
 
-/// Which driver a device is of, and which of its devices.
+/// A device number: driver and device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DeviceNumber {
-    /// Of the driver.
+    /// Number of the driver.
     pub major: u32,
-    /// Of the device.
+    /// Number of the device.
     pub minor: u32,
 }
 
-/// A name without contents of its own.
+/// A special file, which has no contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Special {
-    /// A device that is read and written byte by byte.
+    /// A character device.
     CharacterDevice(DeviceNumber),
-    /// A device of blocks: a disk.
+    /// A block device, such as a disk.
     BlockDevice(DeviceNumber),
     /// A named pipe.
     Fifo,
-    /// A socket, which nobody listens on until somebody binds it anew.
+    /// A socket, without a listener until a process binds it anew.
     Socket,
 }
 
 impl Special {
-    /// Whether it is a device: a way into the kernel, which gives rights to whoever may open it.
+    /// Returns true for a device, which gives access to the kernel to every user who may open it.
     pub fn is_device(&self) -> bool {
         matches!(self, Special::CharacterDevice(_) | Special::BlockDevice(_))
     }
 
-    /// For people.
+    /// The noun for people.
     pub fn noun(&self) -> &'static str {
         match self {
             Special::CharacterDevice(_) | Special::BlockDevice(_) => "device",
@@ -42,7 +43,8 @@ impl Special {
         }
     }
 
-    /// A letter, as `ls -l` and `mknod` have it (`c`, `b`, `p`, `s`), then major and minor; 0 for what is no device.
+    /// Encodes a letter, as in `ls -l` and `mknod` (`c`, `b`, `p`, `s`), then major and minor; 0 for pipes
+    /// and sockets.
     pub fn to_bytes(&self) -> [u8; BYTES] {
         const NONE: DeviceNumber = DeviceNumber { major: 0, minor: 0 };
         let (letter, DeviceNumber { major, minor }) = match self {
@@ -58,7 +60,7 @@ impl Special {
         bytes
     }
 
-    /// The way back; nothing for other bytes.
+    /// Decodes; `None` for other bytes.
     pub fn from_bytes(bytes: &[u8]) -> Option<Special> {
         let &[letter, a, b, c, d, e, f, g, h] = bytes else { return None };
         let (major, minor) = (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]));

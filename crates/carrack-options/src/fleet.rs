@@ -16,8 +16,4 @@ pub struct FleetArgs {
     /// Pairs of movers at most
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = FLEET)]
     pairs: Option<u32>,
-
-    /// Give each pair its share of the chunks beforehand, for comparisons
-    #[arg(long, help_heading = FLEET)]
-    static_striping: bool,
 }

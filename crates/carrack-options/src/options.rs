@@ -52,6 +52,9 @@ const DEADLINE_MS: &str = "deadline_ms";
 /// Words of a command line, in such records.
 const COPY_OPTIONS: &str = "copy_options";
 
+/// Members of earlier records that mean nothing any more.
+const RETIRED: [&str; 1] = ["static_striping"];
+
 /// What was asked for. What was not has its default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -97,6 +100,7 @@ impl Options {
                     let ms = value.as_u64().ok_or_else(is_none)?;
                     words.push(format!("--deadline=@{}", ms.div_ceil(1_000)));
                 }
+                key if RETIRED.contains(&key) => {}
                 _ => add_words(&mut words, &name_of(key), value)?,
             }
         }
@@ -142,6 +146,10 @@ impl Options {
     /// What is wrong with one of them, in words.
     pub fn settled(&self, now_s: i64) -> Result<Options, Trouble> {
         let (mut kept, mut lists) = (Map::new(), BTreeMap::<String, Vec<Value>>::new());
+        if let Some(retired) = RETIRED.iter().find(|key| self.0.contains_key(**key)) {
+            let trouble = Trouble::new(format!("there is no option --{} any more", name_of(retired)));
+            return Err(trouble.hint("leave it out: a fleet deals chunks on demand"));
+        }
         let words = self.words()?;
         if words.iter().map(String::len).sum::<usize>() > BYTES_MAX {
             let trouble = Trouble::new(format!("more than {BYTES_MAX} bytes of options"));
@@ -178,11 +186,6 @@ impl Options {
     /// `--chunk-size`, in bytes.
     pub fn chunk_bytes(&self) -> Option<u64> {
         self.number("chunk-size")
-    }
-
-    /// `--static-striping`.
-    pub fn static_striping(&self) -> bool {
-        self.is_set("static-striping")
     }
 
     /// `--strict`.
@@ -590,12 +593,20 @@ mod tests {
         assert_eq!(settled.deadline_ms(), Some(1_003_600_000));
     }
 
+    /// In a record it means nothing any more; who asks for it now is told.
+    #[test]
+    fn what_is_retired_is_read_and_not_taken() {
+        let options = json(r#"{"static_striping":true,"pairs":2}"#);
+        assert_eq!(options.words().unwrap(), ["--pairs=2"]);
+        assert!(options.settled(0).unwrap_err().line().contains("--static-striping any more"));
+    }
+
     #[test]
     fn records_of_version_1_mean_what_they_meant() {
         let options = json(
             r#"{"protection":"safe","streams":3,"buffer_bytes":67108864,"object_bytes":2097152,"limit_bytes_per_s":9,
                 "limit_bytes_per_s_per_target":7,"deadline_ms":1795399199001,"copy_options":["--archive","--strict","--exclude=*.o"],
-                "chunk_bytes":5,"pairs_max":2,"static_striping":true,"io_threads":5,"nice":true}"#,
+                "chunk_bytes":5,"pairs_max":2,"io_threads":5,"nice":true}"#,
         );
         let words = options.settled(0).unwrap().words().unwrap();
         let expected = [
@@ -611,14 +622,13 @@ mod tests {
             "--pairs=2",
             "--exclude=*.o",
             "--protection=safe",
-            "--static-striping",
             "--streams=3",
             "--strict",
         ];
         assert_eq!(words, expected);
         for options in [options.clone(), options.settled(0).unwrap()] {
             assert_eq!((options.pairs(), options.chunk_bytes()), (Some(2), Some(5)));
-            assert!(options.static_striping() && options.is_strict());
+            assert!(options.is_strict());
         }
         assert_eq!(options.deadline_ms(), Some(1_795_399_199_001));
         assert_eq!(

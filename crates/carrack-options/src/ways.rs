@@ -60,7 +60,6 @@ pub const REFUSED: &[Refused] = &[
     everywhere("zone", "cores are kept by who owns the machine"),
     in_queue("chunk-size", DEALT),
     in_queue("pairs", DEALT),
-    in_queue("static-striping", DEALT),
     in_fleet("offset", PART),
     in_fleet("length", PART),
     in_fleet("via", "movers make data connections to each other"),

@@ -1,15 +1,15 @@
-//! How long to wait before another try: longer each time, and never quite the same, so that many who lost the same
-//! server don't come back to it at the same moment.
+//! Backoff between retries: longer each time, and randomised, so that many clients of a failed server don't
+//! return at the same moment.
 
 use std::time::Duration;
 
-/// The first wait, at its longest: a process that is started again is there by then.
+/// The first wait, at its longest: a restarted process is there by then.
 const FIRST: Duration = Duration::from_millis(100);
 
-/// No wait is longer: a network that is back after an hour is used half a minute later.
+/// The longest wait: a network that is back after an hour is used half a minute later.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// The waits between tries that came to nothing. Exponential, from 100 ms to 30 s, each between half and all of that
+/// The waits between failed tries. Exponential, from 100 ms to 30 s, each between half and all of that
 /// ("equal jitter", AWS Architecture Blog, 2015).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backoff {
@@ -17,7 +17,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// The wait before the next try; `chance` is any number, all equally likely.
+    /// Returns the wait before the next try; `chance` is any number, all equally likely.
     pub fn next_wait(&mut self, chance: u64) -> Duration {
         let longest = FIRST.saturating_mul(1 << self.tries.min(16)).min(LONGEST);
         self.tries = self.tries.saturating_add(1);
@@ -26,12 +26,12 @@ impl Backoff {
         half + half.mul_f64(part)
     }
 
-    /// Tries since the last one that came to something.
+    /// Returns the number of tries since the last success.
     pub fn tries(&self) -> u32 {
         self.tries
     }
 
-    /// A try came to something: the count and the waits begin anew.
+    /// Resets the count and the waits after a success.
     pub fn reset(&mut self) {
         self.tries = 0;
     }

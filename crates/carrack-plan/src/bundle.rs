@@ -1,8 +1,8 @@
 //! Gathers small files into bundles: the virtual large file (M7).
 //!
-//! Owns the bundle that is being filled, and decides which files travel in bundles and which as objects of their own.
-//! Must not read a file or encode a table; it only knows how large they will be. One thread, one bundler for each
-//! target, because a bundle is an object and lies on one target.
+//! Owns the bundle that is being filled, and decides which files travel in bundles and which as objects of
+//! their own. Must not read a file or encode a table; it knows only their sizes. One thread, one bundler for
+//! each target, because a bundle is an object and lies on one target.
 
 use std::mem;
 use std::sync::Arc;
@@ -19,26 +19,27 @@ const ENTRY_FIXED_BYTES: usize = 44;
 /// Fixed part of a link's target.
 const SYMLINK_FIXED_BYTES: usize = 4;
 
-/// What a device, pipe or socket is.
+/// Bytes of a device, pipe or socket.
 const SPECIAL_BYTES: usize = 13;
 
-/// What stands before an extra's value.
+/// Bytes before an extra's value.
 const EXTRA_HEAD_BYTES: usize = 4;
 
-/// A regular file's result beside its entry: its digest.
+/// Bytes of a regular file's result besides its entry: its digest.
 const REGULAR_RESULT_BYTES: usize = 36;
 
-/// What is kept free for each bundle: reading one byte more than a file's size shows that it grew.
+/// Bytes kept free in each bundle: reading one byte more than a file's size shows that it grew.
 const SPARE_BYTES: u64 = 1;
 
-/// The sizes that a [`Bundler`] keeps to.
+/// The sizes of a [`Bundler`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BundleLimits {
-    /// Files of at least this many bytes are large and travel alone; a bundle closes when its content reaches it.
+    /// Files of at least this many bytes are large and travel alone; a bundle closes when its content reaches
+    /// it.
     pub object_bytes: u64,
     /// Bytes of a slot, which a bundle's table and content share; at least [`SLOT_BYTES_MIN`].
     pub slot_bytes: usize,
-    /// Most entries of a bundle, and most sections.
+    /// Upper bound of a bundle's entries, and of its sections.
     pub entries_max: usize,
 }
 
@@ -56,10 +57,10 @@ pub struct Bundle {
 }
 
 impl Bundle {
-    /// Takes off the entries from this one on, counted over all sections, with the sections behind it: another bundle.
+    /// Splits off the entries from this index on, counted over all sections, as another bundle.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If the bundle has fewer entries.
     pub fn split_off(&mut self, at: usize) -> Bundle {
         let (mut index, mut left) = (0, at);
         while left > self.sections[index].entries.len() {
@@ -78,27 +79,28 @@ impl Bundle {
     }
 
     fn of(sections: Vec<Section>) -> Bundle {
-        let of_section = |section: &Section| {
-            let entries = section.entries.iter().map(entry_table_bytes).sum::<usize>();
-            section_table_bytes(&section.directory) + extras_table_bytes(section.extras.as_deref()) + entries
-        };
         Bundle {
             content_bytes: sections.iter().flat_map(|section| &section.entries).map(Entry::size).sum(),
-            table_bytes: sections.iter().map(of_section).sum(),
+            table_bytes: sections.iter().map(table_bytes_of).sum(),
             entry_count: sections.iter().map(|section| section.entries.len()).sum(),
             sections,
         }
     }
 }
 
-/// Something to read, as it comes out of a [`Bundler`].
+fn table_bytes_of(section: &Section) -> usize {
+    let entries: usize = section.entries.iter().map(entry_table_bytes).sum();
+    section_table_bytes(&section.directory) + extras_table_bytes(section.extras.as_deref()) + entries
+}
+
+/// A unit of reading, as it comes out of a [`Bundler`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Work {
     /// Small files, links and directories, as one object.
     Bundle(Bundle),
     /// A file that travels alone; it is not empty.
     Large {
-        /// Where it stands.
+        /// Directory of the file.
         directory: Arc<Directory>,
         /// The file.
         entry: Entry,
@@ -127,14 +129,14 @@ pub fn entry_table_bytes(entry: &Entry) -> usize {
 
 /// Turns the scan's sections into bundles and large files (M7).
 ///
-/// Every entry comes out once, and those of a bundle in the order of the scan. A directory's metadata comes out once,
-/// with the first piece of its section, even if all its entries are large. A section may be split over bundles. It
-/// holds one unfinished bundle, whose size its limits bound.
+/// Every entry comes out once, and those of a bundle in the order of the scan. A directory's metadata comes
+/// out once, with the first piece of its section, even if all its entries are large. A section may be split
+/// over bundles. The bundler holds one unfinished bundle, whose size its limits bound.
 #[derive(Debug)]
 pub struct Bundler {
     limits: BundleLimits,
     bundle: Bundle,
-    /// Whether the bundle's last section is that of the section which is being added.
+    /// True if the bundle's last section is that of the section which is being added.
     is_open: bool,
 }
 
@@ -142,18 +144,20 @@ impl Bundler {
     /// An empty bundler.
     ///
     /// # Panics
-    /// If the slots are smaller than [`SLOT_BYTES_MIN`], so that not every entry fits into one, or another limit is 0.
+    /// If the slots are smaller than [`SLOT_BYTES_MIN`], so that not every entry fits into one, or another
+    /// limit is 0.
     pub fn new(limits: BundleLimits) -> Bundler {
         assert!(limits.slot_bytes >= SLOT_BYTES_MIN, "slots of {} bytes are too small", limits.slot_bytes);
         assert!(limits.object_bytes > 0 && limits.entries_max > 0, "{limits:?} leaves no room");
         Bundler { limits, bundle: Bundle::default(), is_open: false }
     }
 
-    /// Adds what the scan found and appends to `out` what is complete by that: full bundles, and every large file.
+    /// Adds a section of the scan and appends the completed work to `out`: full bundles, and every large
+    /// file.
     ///
     /// # Panics
-    /// If an entry that must travel in a bundle (a link, an empty file) breaks [`Entry`]'s bounds so far that a slot
-    /// can't hold it.
+    /// If an entry that must travel in a bundle (a link, an empty file) breaks [`Entry`]'s bounds so
+    /// far that a slot can't hold it.
     pub fn add(&mut self, section: Section, out: &mut Vec<Work>) {
         let Section { directory, metadata, extras, entries } = section;
         self.is_open = false;
@@ -169,7 +173,7 @@ impl Bundler {
         }
     }
 
-    /// The last bundle, if anything is left for one. The bundler is as new after it.
+    /// Returns the last bundle, unless it is empty, and leaves the bundler empty.
     pub fn finish(&mut self) -> Option<Bundle> {
         self.is_open = false;
         (!self.bundle.sections.is_empty()).then(|| mem::take(&mut self.bundle))
@@ -199,7 +203,7 @@ impl Bundler {
         }
     }
 
-    /// Starts a section, in a new bundle if this one has no room for it.
+    /// Starts a section, in a new bundle if the present bundle has no room for it.
     fn open(
         &mut self,
         directory: &Arc<Directory>,
@@ -377,14 +381,16 @@ mod tests {
     #[test]
     fn empty_directories_close_bundles_too() {
         let limits = BundleLimits { entries_max: 2, ..LIMITS };
-        let empty = |name: &[u8]| section(name, Some(Metadata::default()), vec![]);
+        fn empty(name: &[u8]) -> Section {
+            section(name, Some(Metadata::default()), vec![])
+        }
         let work = bundle_all(limits, vec![empty(b"a"), empty(b"b"), empty(b"c")]);
         let counts: Vec<usize> = bundles(&work).iter().map(|bundle| bundle.sections.len()).collect();
         assert_eq!(counts, [2, 1]);
     }
 
-    /// What the scan could yield: directories of some sections each, the first with or without metadata, names that
-    /// tell where each entry was.
+    /// Possible sections of a scan: directories of some sections each, the first with or without metadata,
+    /// names that tell the place of each entry.
     fn sections() -> impl Strategy<Value = Vec<Section>> {
         let kind = prop_oneof![
             4 => (0u64..2_000).prop_map(|size| EntryKind::Regular { size }),
@@ -424,16 +430,19 @@ mod tests {
     type Placed = (RelPath, Entry);
 
     fn entries_of<'a>(sections: impl IntoIterator<Item = &'a Section>) -> Vec<Placed> {
-        let placed = |section: &Section| {
-            let path = section.directory.sink.clone();
-            section.entries.iter().cloned().map(move |entry| (path.clone(), entry)).collect::<Vec<_>>()
-        };
-        sections.into_iter().flat_map(placed).collect()
+        let mut placed = Vec::new();
+        for section in sections {
+            let path = &section.directory.sink;
+            placed.extend(section.entries.iter().map(|entry| (path.clone(), entry.clone())));
+        }
+        placed
     }
 
     fn metadata_of<'a>(sections: impl IntoIterator<Item = &'a Section>) -> Vec<(RelPath, Metadata)> {
-        let named = |section: &Section| Some((section.directory.sink.clone(), section.metadata?));
-        sections.into_iter().filter_map(named).collect()
+        sections
+            .into_iter()
+            .filter_map(|section| Some((section.directory.sink.clone(), section.metadata?)))
+            .collect()
     }
 
     fn check_bounds(bundle: &Bundle, limits: BundleLimits) {
@@ -457,7 +466,7 @@ mod tests {
         assert!(before_last < limits.object_bytes, "should have closed earlier");
     }
 
-    /// A bundle that has been closed could not have taken what the next one begins with.
+    /// A closed bundle could not have taken the first entry of the next bundle.
     fn check_full(bundle: &Bundle, next: &Bundle, limits: BundleLimits) {
         let first = &next.sections[0];
         let (entry_bytes, size) =
@@ -483,24 +492,20 @@ mod tests {
             let limits = BundleLimits { object_bytes, entries_max, ..LIMITS };
             let work = bundle_all(limits, given.clone());
             let bundles = bundles(&work);
-            let sections = || bundles.iter().flat_map(|bundle| &bundle.sections);
+            let sections: Vec<&Section> = bundles.iter().flat_map(|bundle| &bundle.sections).collect();
             bundles.iter().for_each(|bundle| check_bounds(bundle, limits));
             bundles.windows(2).for_each(|pair| check_full(pair[0], pair[1], limits));
-            prop_assert_eq!(metadata_of(sections()), metadata_of(&given));
-
-            let is_large = |(_, entry): &Placed| {
-                let hopeless = entry.size() + 400 > SLOT_BYTES_MIN as u64;
-                entry.size() >= object_bytes || hopeless
-            };
+            prop_assert_eq!(metadata_of(sections.clone()), metadata_of(&given));
             let large: Vec<Placed> = work.iter().filter_map(|work| match work {
                 Work::Large { directory, entry } => Some((directory.sink.clone(), entry.clone())),
                 Work::Bundle(_) => None,
             }).collect();
-            prop_assert!(large.iter().all(is_large));
+            let mut sizes = large.iter().map(|(_, entry)| entry.size());
+            prop_assert!(sizes.all(|size| size >= object_bytes || size + 400 > SLOT_BYTES_MIN as u64));
             let (large_given, small_given): (Vec<_>, Vec<_>) =
                 entries_of(&given).into_iter().partition(|placed| large.contains(placed));
             prop_assert_eq!(large, large_given);
-            prop_assert_eq!(entries_of(sections()), small_given);
+            prop_assert_eq!(entries_of(sections), small_given);
         }
 
         #[test]
@@ -513,19 +518,18 @@ mod tests {
                 let mut first = whole.clone();
                 let rest = first.split_off(at % whole.entry_count);
                 prop_assert_eq!(first.entry_count, at % whole.entry_count);
-                let sections = || first.sections.iter().chain(&rest.sections);
-                prop_assert_eq!(entries_of(sections()), entries_of(&whole.sections));
-                prop_assert_eq!(metadata_of(sections()), metadata_of(&whole.sections));
+                let sections: Vec<&Section> = first.sections.iter().chain(&rest.sections).collect();
+                prop_assert_eq!(entries_of(sections.clone()), entries_of(&whole.sections));
+                prop_assert_eq!(metadata_of(sections), metadata_of(&whole.sections));
                 prop_assert_eq!(first.content_bytes + rest.content_bytes, whole.content_bytes);
                 prop_assert_eq!(first.entry_count + rest.entry_count, whole.entry_count);
                 check_bounds(&first, limits);
                 check_bounds(&rest, limits);
                 // The section that is cut is named twice.
-                let header_bytes = |bundle: &Bundle| {
-                    bundle.sections.first().map_or(0, |section| section_table_bytes(&section.directory))
-                };
+                let header_bytes =
+                    rest.sections.first().map_or(0, |section| section_table_bytes(&section.directory));
                 let table_bytes = first.table_bytes + rest.table_bytes;
-                prop_assert!((whole.table_bytes..=whole.table_bytes + header_bytes(&rest)).contains(&table_bytes));
+                prop_assert!((whole.table_bytes..=whole.table_bytes + header_bytes).contains(&table_bytes));
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Cuts one file into objects.
 //!
-//! Owns the position in a file up to which objects were handed out. Must not hold the objects: they are cut when
-//! somebody is free to read one, so that a file of any size costs the same memory. One thread at a time.
+//! Owns the position in a file up to which objects were handed out. Must not hold the objects: they are cut
+//! when a thread is free to read one, so that a file of any size costs the same memory. One thread at a time.
 
 use std::iter::FusedIterator;
 use std::sync::Arc;
@@ -15,17 +15,17 @@ use crate::Layout;
 pub struct ObjectExtent {
     /// The file.
     pub file: FileId,
-    /// Where the extent lies.
+    /// Storage target of the extent.
     pub target: TargetId,
-    /// Which bytes of the file; never empty.
+    /// Bytes of the file; never empty.
     pub range: ByteRange,
 }
 
 /// Yields the objects of one file in the order of their offsets (L1).
 ///
-/// No object crosses a stripe edge or is longer than `object_bytes`. Each starts a multiple of `object_bytes` after
-/// its stripe's start; where stripes are a multiple of `object_bytes`, that is also a multiple of it in the file, and
-/// the object is one subtree of the file's BLAKE3 tree.
+/// No object crosses a stripe edge or is longer than `object_bytes`. Each starts a multiple of `object_bytes`
+/// after its stripe's start. Where stripes are a multiple of `object_bytes`, so is its offset in the file,
+/// and the object is one subtree of the file's BLAKE3 tree.
 #[derive(Debug)]
 pub struct FileCursor {
     file: FileId,
@@ -33,9 +33,9 @@ pub struct FileCursor {
     layout: Arc<dyn Layout>,
     object_bytes: u64,
     offset: u64,
-    /// Only what lies on this target is cut.
+    /// The only target whose objects are cut; `None` for all.
     only: Option<TargetId>,
-    /// Only these bytes are cut; all if nothing is said.
+    /// The only bytes that are cut; `None` for all.
     wanted: Option<Arc<RangeSet>>,
 }
 
@@ -49,48 +49,51 @@ impl FileCursor {
         FileCursor { file, size, layout, object_bytes, offset: 0, only: None, wanted: None }
     }
 
-    /// Cuts only these bytes, the rest being at the sink (L12). Objects end at multiples of `object_bytes`, so that they are
-    /// again those of an earlier transfer that was cut alike.
+    /// Cuts only these bytes; the sink has the rest (L12). Objects end at multiples of `object_bytes`, so
+    /// that they equal those of an earlier transfer that was cut alike.
     pub fn over(mut self, wanted: RangeSet) -> FileCursor {
         self.wanted = Some(Arc::new(wanted));
         self.offset = self.next_offset(self.offset);
         self
     }
 
-    /// The file that is cut.
+    /// Returns the file that is cut.
     pub fn file(&self) -> FileId {
         self.file
     }
 
-    /// One cursor for each target that holds part of the file, so that no target waits for another's turn (L1).
+    /// Returns one cursor for each target that holds part of the file, so that no target waits for another's
+    /// turn (L1).
     pub fn for_each_target(self) -> Vec<FileCursor> {
         let targets = self.layout.targets();
         if targets.len() < 2 {
             return vec![self];
         }
-        let cursor = |only: &TargetId| {
+        let mut cursors = Vec::new();
+        for only in targets {
             let (layout, wanted) = (Arc::clone(&self.layout), self.wanted.clone());
             let mut cursor = FileCursor { layout, wanted, only: Some(*only), ..self };
             cursor.offset = cursor.next_offset(self.offset);
-            (cursor.offset < cursor.size).then_some(cursor)
-        };
-        let cursors: Vec<FileCursor> = targets.iter().filter_map(cursor).collect();
-        // Whoever takes an exhausted cursor sees that the file is at its end.
+            if cursor.offset < cursor.size {
+                cursors.push(cursor);
+            }
+        }
+        // An exhausted cursor shows its thread that the file is at its end.
         if cursors.is_empty() { vec![self] } else { cursors }
     }
 
-    /// About how many bytes no object was cut from yet.
+    /// Returns about how many bytes are left to cut.
     pub fn remaining_bytes(&self) -> u64 {
         let left = self.size - self.offset;
         if self.only.is_some() { left / self.layout.targets().len() as u64 } else { left }
     }
 
-    /// Where the next object lies; nothing after the last one.
+    /// Returns the target of the next object; `None` after the last one.
     pub fn peek_target(&self) -> Option<TargetId> {
         (self.offset < self.size).then(|| self.layout.extent_at(self.offset).target)
     }
 
-    /// The first byte at or behind `offset` that is to be cut; the file's size behind the last one.
+    /// Returns the first byte to cut at or behind `offset`; the file's size behind the last one.
     fn next_offset(&self, offset: u64) -> u64 {
         let mut at = offset;
         while at < self.size {
@@ -112,7 +115,7 @@ impl FileCursor {
         self.size
     }
 
-    /// One past the last byte that the object at the present offset could have, were it not for the layout.
+    /// Returns the end of the object at the present offset without the bounds of the layout.
     fn end_max(&self) -> u64 {
         match self.wanted.as_ref().and_then(|wanted| wanted.next_from(self.offset)) {
             Some(run) => {
@@ -124,7 +127,7 @@ impl FileCursor {
         }
     }
 
-    /// Offset of the next object.
+    /// Returns the offset of the next object.
     pub fn peek_offset(&self) -> u64 {
         self.offset
     }
@@ -203,9 +206,12 @@ mod tests {
             [vec![range(0, 64), range(64, 36)], vec![range(100, 64), range(164, 36)], vec![range(200, 50)]]
         );
         let short = FileCursor::new(FileId(1), 50, striped(3, 100), 64);
-        assert_eq!(short.for_each_target().len(), 1, "the others hold nothing of it");
+        assert_eq!(short.for_each_target().len(), 1, "the others hold no byte");
     }
 
+    fn cursor(size: u64, layout: &Arc<dyn Layout>, object_bits: u32) -> FileCursor {
+        FileCursor::new(FileId(9), size, Arc::clone(layout), 1 << object_bits)
+    }
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(256))]
 
@@ -217,9 +223,9 @@ mod tests {
             object_bits in 10u32..17,
         ) {
             let layout = striped(target_count, stripe_bytes);
-            let cursor = || FileCursor::new(FileId(9), size, Arc::clone(&layout), 1 << object_bits);
-            let whole: Vec<ObjectExtent> = cursor().collect();
-            let mut parts: Vec<ObjectExtent> = cursor().for_each_target().into_iter().flatten().collect();
+            let whole: Vec<ObjectExtent> = cursor(size, &layout, object_bits).collect();
+            let cursors = cursor(size, &layout, object_bits).for_each_target();
+            let mut parts: Vec<ObjectExtent> = cursors.into_iter().flatten().collect();
             parts.sort_by_key(|object| object.range.offset);
             prop_assert_eq!(whole, parts);
         }
@@ -233,9 +239,8 @@ mod tests {
             held_bits in any::<u64>(),
         ) {
             let layout = striped(target_count, stripe_bytes);
-            let cursor = || FileCursor::new(FileId(9), size, Arc::clone(&layout), 1 << object_bits);
             let mut held = RangeSet::new();
-            for (i, object) in cursor().enumerate() {
+            for (i, object) in cursor(size, &layout, object_bits).enumerate() {
                 if held_bits >> (i % 64) & 1 == 1 {
                     prop_assert!(held.insert(object.range));
                 }
@@ -243,7 +248,7 @@ mod tests {
             let missing = held.missing_of(size);
             let bytes = missing.covered_bytes();
             let mut cut = 0;
-            for object in cursor().over(missing).for_each_target().into_iter().flatten() {
+            for object in cursor(size, &layout, object_bits).over(missing).for_each_target().into_iter().flatten() {
                 prop_assert!(object.range.len > 0 && object.range.len <= 1 << object_bits);
                 prop_assert_eq!(layout.extent_at(object.range.offset).target, object.target);
                 prop_assert!(held.insert(object.range), "{:?} is there", object.range);

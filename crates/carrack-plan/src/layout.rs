@@ -1,7 +1,7 @@
-//! On which storage target each byte of a file lies.
+//! The storage target of each byte of a file.
 //!
-//! Owns the seam between storage, which finds layouts, and cutting, which obeys them. Must not ask a file system: a
-//! layout is a value. Used from any thread; layouts don't change.
+//! Owns the seam between storage, which finds layouts, and cutting, which obeys them. Must not ask a file
+//! system: a layout is a value. Used from any thread; layouts don't change.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -9,19 +9,20 @@ use std::ops::Range;
 
 use carrack_model::TargetId;
 
-/// One file's run on one target, seen from an offset within it.
+/// The run of a file on one target that an offset lies in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Where the bytes lie.
+    /// Storage target of the bytes.
     pub target: TargetId,
-    /// Offset in the file of the byte after the run (the stripe edge); `u64::MAX` if the target never changes.
+    /// Offset in the file of the byte after the run (the stripe edge); `u64::MAX` if the target never
+    /// changes.
     pub end: u64,
 }
 
 /// Maps a file's offsets to storage targets (L1).
 ///
-/// Every offset below `u64::MAX` has an extent, whether or not the file is that long, and its end is beyond the
-/// offset.
+/// Every offset below `u64::MAX` has an extent, whether or not the file is that long, and its end is beyond
+/// the offset.
 pub trait Layout: Send + Sync + fmt::Debug {
     /// The extent that holds the byte at `offset`.
     fn extent_at(&self, offset: u64) -> Extent;
@@ -29,7 +30,7 @@ pub trait Layout: Send + Sync + fmt::Debug {
     /// Every target that extents lie on, each once.
     fn targets(&self) -> &[TargetId];
 
-    /// The first byte on `target` at or after `offset` and before `end`; nothing if there is none.
+    /// Returns the first byte on `target` at or after `offset` and before `end`; `None` without one.
     fn next_on(&self, target: TargetId, offset: u64, end: u64) -> Option<u64> {
         let mut at = offset;
         while at < end {
@@ -42,9 +43,10 @@ pub trait Layout: Send + Sync + fmt::Debug {
         None
     }
 
-    /// How many bytes of `range` lie on each target, in the order of [`Layout::targets`].
+    /// Returns the bytes of `range` on each target, in the order of [`Layout::targets`].
     ///
-    /// This walks over all extents; layouts that repeat themselves know a shorter way, for files of any size.
+    /// This walks over all extents; periodic layouts override it with a computation that takes no longer for
+    /// large files.
     fn bytes_per_target(&self, range: Range<u64>) -> Vec<u64> {
         let index_of = index_of(self.targets());
         let mut bytes = vec![0; self.targets().len()];
@@ -61,7 +63,7 @@ pub trait Layout: Send + Sync + fmt::Debug {
     }
 }
 
-/// A file that lies on one target: a local disk, or a storage system whose inside can't be seen.
+/// A file that lies on one target: a local disk, or a storage system without a visible layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SingleTarget {
     /// The target.
@@ -85,31 +87,31 @@ impl Layout for SingleTarget {
 /// A file whose stripes go round several targets (RAID 0), as on the paper's Lustre (L1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Striped {
-    /// The target of each stripe of a round; one may come twice (overstriping).
+    /// The target of each stripe of a round; a target may come twice (overstriping).
     round: Vec<TargetId>,
     targets: Vec<TargetId>,
     stripe_bytes: u64,
 }
 
 impl Striped {
-    /// Stripes of `stripe_bytes` bytes, the first on the first of `round`, which then begins again; nothing if either
-    /// is none.
+    /// Creates stripes of `stripe_bytes` bytes, the first on the first of `round`, which repeats; `None` if
+    /// either is empty.
     pub fn new(round: Vec<TargetId>, stripe_bytes: u64) -> Option<Striped> {
         let targets = each_once(&round);
         (!round.is_empty() && stripe_bytes > 0).then_some(Striped { round, targets, stripe_bytes })
     }
 
-    /// The targets in the order of the first stripes.
+    /// Returns the targets in the order of the first stripes.
     pub fn round(&self) -> &[TargetId] {
         &self.round
     }
 
-    /// Bytes of one stripe.
+    /// Returns the bytes of one stripe.
     pub fn stripe_bytes(&self) -> u64 {
         self.stripe_bytes
     }
 
-    /// Bytes before `offset` in each place of the round.
+    /// Returns the bytes before `offset` at each index of the round.
     fn bytes_before(&self, offset: u64) -> impl Iterator<Item = u64> {
         let (stripes, rest) = (offset / self.stripe_bytes, offset % self.stripe_bytes);
         let (rounds, last) = (stripes / self.round.len() as u64, stripes % self.round.len() as u64);
@@ -123,7 +125,7 @@ impl Striped {
 }
 
 impl Layout for Striped {
-    /// With one target there are no edges, however small the stripes.
+    /// One target has no edges, however small the stripes.
     fn extent_at(&self, offset: u64) -> Extent {
         let stripe_index = offset / self.stripe_bytes;
         let target = self.round[(stripe_index % self.round.len() as u64) as usize];
@@ -154,14 +156,14 @@ impl Layout for Striped {
 /// A file made of ranges that are laid out differently, each like a file of its own (Lustre's PFL, FLR, DoM).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Composite {
-    /// With the offset after each; the last one's is `u64::MAX`.
+    /// Each with its end offset; the last end is `u64::MAX`.
     components: Vec<(u64, Striped)>,
     targets: Vec<TargetId>,
 }
 
 impl Composite {
-    /// From the components with their end offsets, which rise; the last one goes on for ever, whatever its end. Nothing if
-    /// there is none or the ends don't rise.
+    /// Creates a layout from the components with their end offsets, which rise; the last component extends to
+    /// `u64::MAX`. Returns `None` without components or if the ends don't rise.
     ///
     /// Stripes are counted from the file's start, not the component's, as Lustre does.
     pub fn new(mut components: Vec<(u64, Striped)>) -> Option<Composite> {
@@ -204,7 +206,7 @@ impl Layout for Composite {
     }
 }
 
-/// A file of equal blocks, the place of each looked up one by one: CephFS objects, GPFS blocks, Gluster shards.
+/// A file of equal blocks with a table of their targets: CephFS objects, GPFS blocks, Gluster shards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapped {
     block_bytes: u64,
@@ -214,9 +216,9 @@ pub struct Mapped {
 }
 
 impl Mapped {
-    /// The target of each block from the file's start. Blocks beyond them are taken to lie as the first ones do: right
-    /// for none of them, but spread over the same targets. Nothing if there are no blocks, their size is 0, or there
-    /// are more than 65,536 targets.
+    /// Creates a layout from the target of each block, from the file's start. Blocks beyond them are assumed
+    /// to repeat the first ones: wrong for each block, but spread over the same targets. Returns `None` if
+    /// there are no blocks, their size is 0, or there are more than 65,536 targets.
     pub fn new(blocks: &[TargetId], block_bytes: u64) -> Option<Mapped> {
         let targets = each_once(blocks);
         let index_of: HashMap<_, _> = targets.iter().zip(0u16..=u16::MAX).collect();
@@ -228,7 +230,7 @@ impl Mapped {
         self.places[(block % self.places.len() as u64) as usize]
     }
 
-    /// How many whole blocks before `block` lie on each target.
+    /// Returns the number of whole blocks before `block` on each target.
     fn blocks_before(&self, block: u64) -> Vec<u64> {
         let (rounds, rest) = (block / self.places.len() as u64, block % self.places.len() as u64);
         let mut blocks = vec![0; self.targets.len()];
@@ -293,7 +295,7 @@ mod tests {
 
     use super::*;
 
-    /// Knows no shorter way than the walk.
+    /// Uses the default walk only.
     #[derive(Debug)]
     struct Walked<'a>(&'a dyn Layout);
 

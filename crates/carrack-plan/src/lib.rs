@@ -1,9 +1,9 @@
-//! What moves next and in which pieces: layouts, cutting into objects and bundles, queues for each target.
+//! Scheduling of a transfer: layouts, cutting into objects and bundles, and target queues.
 //!
 //! A file lies on storage targets ([`Layout`]); a [`FileCursor`] cuts it into objects on stripe edges (L1), a
-//! [`Bundler`] gathers small files into bundles (M7), and [`TargetQueues`] hands both out, target by target (L2).
-//! What a fleet of movers decides is in [`fleet`], who may use a shared file system's targets in [`grants`], what load targets are
-//! expected to have in [`forecast`], how many threads and streams a session uses in [`tuner`].
+//! [`Bundler`] gathers small files into bundles (M7), and [`TargetQueues`] hands both out, target by target
+//! (L2). [`fleet`] has the decisions of a fleet of movers, [`grants`] the sharing of a file system's targets,
+//! [`forecast`] the expected load of targets, and [`tuner`] the number of threads and streams of a session.
 //!
 //! Everything here is pure: no I/O, no clock, no threads, no chance. The simulator runs the same code.
 

@@ -1,4 +1,4 @@
-//! Rate limits: how fast bytes may leave all targets together, and each of them (L15).
+//! Rate limits: the bytes per second of all targets together, and of each target (L15).
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,13 +8,14 @@ use carrack_model::TargetId;
 
 use crate::timetable::RateSteps;
 
-/// How far ahead of its rate a transfer may run: a burst of this much time after a rest.
+/// Burst after an idle time: a transfer may run ahead of its rate by this much time.
 const BURST: Duration = Duration::from_millis(50);
 
-/// One limit: a virtual clock that runs ahead by the time that each charge takes at the rate (GCRA, ITU-T I.371).
+/// One limit: a virtual clock that runs ahead by the time that each charge takes at the rate (GCRA, ITU-T
+/// I.371).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pace {
-    /// When all that was charged will be paid.
+    /// Time at which all charges are paid.
     paid_at: Duration,
 }
 
@@ -27,7 +28,7 @@ impl Pace {
         }
     }
 
-    /// When the next bytes may be taken.
+    /// Returns the time at which the next bytes may be taken.
     pub fn free_at(&self) -> Duration {
         self.paid_at.saturating_sub(BURST)
     }
@@ -36,17 +37,18 @@ impl Pace {
 /// Bytes a second; 0 for no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rates {
-    /// Of all targets together.
+    /// For all targets together.
     pub all: u64,
-    /// Of each target.
+    /// For each target.
     pub each: u64,
 }
 
-/// The rates that one end of a session keeps to, in all of its lanes together. Every time is counted from one moment, the session's start.
+/// The rates of one end of a session, shared by all of its lanes. Every time is counted from the session's
+/// start.
 #[derive(Debug, Default)]
 pub struct RateLimits {
     rates: Rates,
-    /// By the time, with the moment since 1970 from which times are counted.
+    /// Rates by the time of the week, with the start in time since 1970.
     steps: Option<(RateSteps, Duration)>,
     paces: Mutex<Paces>,
 }
@@ -58,28 +60,29 @@ struct Paces {
 }
 
 impl RateLimits {
-    /// With these rates, always.
+    /// Creates constant limits.
     pub fn new(rates: Rates) -> RateLimits {
         RateLimits { rates, ..RateLimits::default() }
     }
 
-    /// The rate of all targets together is bounded by the time, too; `began` is the moment, since 1970, from which times are counted.
+    /// Limits the rate of all targets together by the time of the week, too; `began` is the start in time
+    /// since 1970.
     #[must_use]
     pub fn following(self, steps: RateSteps, began: Duration) -> RateLimits {
         RateLimits { steps: Some((steps, began)), ..self }
     }
 
-    /// Whether the rate changes with the time.
+    /// Returns true if the rate changes with the time.
     pub fn follows(&self) -> bool {
         self.steps.is_some()
     }
 
-    /// Whether each target has a rate.
+    /// Returns true if each target has a rate.
     pub(crate) fn has_target_rate(&self) -> bool {
         self.rates.each > 0
     }
 
-    /// The lower of both limits, where 0 is none.
+    /// Returns the lower of both limits, where 0 is none.
     fn rate_of_all(&self, now: Duration) -> u64 {
         let by_time = self.steps.as_ref().map_or(0, |(steps, began)| steps.at(began.saturating_add(now)));
         match (self.rates.all, by_time) {
@@ -88,7 +91,7 @@ impl RateLimits {
         }
     }
 
-    /// Books bytes that are taken of a target now; when the next of it may be taken, as far as its own rate goes.
+    /// Books bytes that are taken from a target now; returns the time at which its own rate allows the next.
     pub(crate) fn charge(&self, target: TargetId, bytes: u64, now: Duration) -> Duration {
         if !self.has_target_rate() && !self.limits_all() {
             return Duration::ZERO;
@@ -101,12 +104,12 @@ impl RateLimits {
         own.free_at()
     }
 
-    /// When the next bytes may be taken, of whatever target.
+    /// Returns the time at which the rate of all targets allows the next bytes.
     pub(crate) fn free_at(&self) -> Duration {
         if self.limits_all() { self.paces().all.free_at() } else { Duration::ZERO }
     }
 
-    /// When the next bytes of a target may be taken, as far as its own rate goes.
+    /// Returns the time at which a target's own rate allows the next bytes.
     pub(crate) fn target_free_at(&self, target: TargetId) -> Duration {
         self.paces().each.get(&target).map_or(Duration::ZERO, Pace::free_at)
     }
@@ -141,6 +144,7 @@ mod tests {
         free.charge(now, 1 << 40, 0);
         assert_eq!(free.free_at(), Duration::ZERO);
     }
+
     #[test]
     fn the_lower_of_a_rate_and_what_the_time_says_counts() {
         let s = Duration::from_secs;

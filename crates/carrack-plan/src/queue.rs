@@ -1,7 +1,8 @@
-//! The target queues: what waits to be read or written, one queue for each storage target (L2).
+//! The target queues: objects that wait to be read or written, one queue for each storage target (L2).
 //!
-//! Owns the waiting items, how many of each target are in service, and the rate limits. Must not know what an item is,
-//! wait, or wake: the engine keeps it behind a lock and does the waiting. Which target comes next is a [`Policy`]'s choice.
+//! Owns the waiting items, the number of items in service at each target, and the rate limits. Must not know
+//! the type of an item, wait, or wake: the engine keeps it behind a lock and does the waiting. A [`Policy`]
+//! chooses the next target.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -12,10 +13,10 @@ use carrack_model::TargetId;
 use crate::pace::RateLimits;
 use crate::policy::{Policy, RoundRobin, Service, TargetState, Verdict};
 
-/// One FIFO of items for each target, and which of them may be taken now.
+/// One FIFO of items for each target, and the choice of the next item.
 ///
-/// A target stays known after its queue ran empty: memory grows with the number of targets, not of items. Taking
-/// costs a few looks at each target at most. How many items wait is bounded by whoever pushes.
+/// A target stays known after its queue ran empty: memory grows with the number of targets, not of items.
+/// Taking costs a few looks at each target at most. The caller bounds the number of items.
 pub struct TargetQueues<T> {
     policy: Box<dyn Policy>,
     limits: Arc<RateLimits>,
@@ -23,12 +24,12 @@ pub struct TargetQueues<T> {
     in_service: usize,
     states: Vec<TargetState>,
     /// By the same index as `states`.
-    queues: Vec<Queue<T>>,
+    queues: Vec<TargetQueue<T>>,
     index_of: HashMap<TargetId, usize>,
 }
 
-struct Queue<T> {
-    /// With the bytes that each stands for.
+struct TargetQueue<T> {
+    /// With the bytes of each item.
     items: VecDeque<(u64, T)>,
     /// Bytes taken so far.
     bytes_taken: u64,
@@ -54,19 +55,19 @@ impl<T> TargetQueues<T> {
         }
     }
 
-    /// Bounds the items of a target that are in service at a time. Without it the threads are the only bound; 0
-    /// pauses the target. What is in service already stays so.
+    /// Bounds the items of a target that are in service at a time; 0 pauses the target. Without a bound only
+    /// the threads limit them. Items already in service stay so.
     pub fn set_depth(&mut self, target: TargetId, depth: u32) {
         let index = self.index_or_new(target);
         self.states[index].depth = depth;
     }
 
-    /// Keeps to these rates, together with whoever else does; see [`charge`](Self::charge).
+    /// Sets the rate limits, which other queues may share; see [`charge`](Self::charge).
     pub fn keep_to(&mut self, limits: Arc<RateLimits>) {
         self.limits = limits;
     }
 
-    /// Whether the rate changes with the time.
+    /// Returns true if the rate changes with the time.
     pub fn follows(&self) -> bool {
         self.limits.follows()
     }
@@ -77,8 +78,8 @@ impl<T> TargetQueues<T> {
         self.queues[index].items.push_back((bytes, item));
     }
 
-    /// Adds an item at the head of a target's queue: one that was taken and holds more work, such as a file's cursor. It
-    /// does not finish the service that it was taken for.
+    /// Adds an item at the head of a target's queue: an item that was taken and holds more work, such as a
+    /// file cursor. It does not finish the service that the item was taken for.
     pub fn push_front(&mut self, target: TargetId, bytes: u64, item: T) {
         let index = self.add(target, bytes);
         self.queues[index].items.push_front((bytes, item));
@@ -95,13 +96,14 @@ impl<T> TargetQueues<T> {
     }
 
     /// Takes the item at the head of the queue that the policy chooses and counts it as in service until
-    /// [`finished`](Self::finished). Nothing if nothing waits, or the policy or a rate wants the thread to wait.
+    /// [`finished`](Self::finished). Returns `None` if no item waits, or the policy or a rate makes the
+    /// thread wait.
     pub fn take(&mut self, now: Duration) -> Option<(TargetId, T)> {
         if self.len == 0 || self.limits.free_at() > now {
             return None;
         }
         if self.limits.has_target_rate() {
-            // Others may have taken of the same targets.
+            // Other queues may have taken from the same targets.
             self.states
                 .iter_mut()
                 .for_each(|state| state.paused_until = self.limits.target_free_at(state.target));
@@ -117,7 +119,8 @@ impl<T> TargetQueues<T> {
         Some((state.target, item))
     }
 
-    /// Takes the item at the tail of the longest queue back, if more than `kept` wait there and it is `fit`: it was never in service.
+    /// Takes back the item at the tail of the longest queue, if more than `kept` wait there and it is `fit`:
+    /// it was never in service.
     pub fn take_last(&mut self, kept: usize, fit: impl FnOnce(&T) -> bool) -> Option<(TargetId, T)> {
         let longest = self.states.iter().enumerate().max_by_key(|(_, state)| state.waiting);
         let (index, _) = longest.filter(|(_, state)| state.waiting > kept)?;
@@ -131,21 +134,22 @@ impl<T> TargetQueues<T> {
         Some((state.target, item))
     }
 
-    /// When [`take`](Self::take) might find something although nothing but the time has changed; nothing if never.
+    /// Returns the time at which [`take`](Self::take) might find an item though only the time has changed;
+    /// `None` if never.
     pub fn wake_at(&self, now: Duration) -> Option<Duration> {
         if self.len == 0 {
             return None;
         }
-        // All of them hold back by themselves: the thread looks again at the first.
+        // Rates and policy hold back independently: the thread looks again at the first time.
         self.rates_free_at(now).into_iter().chain(self.policy.wake_at(now, &self.states)).min()
     }
 
-    /// Whether something waits for a rate only.
+    /// Returns true if items wait only for a rate.
     pub fn is_held_by_rate(&self, now: Duration) -> bool {
         self.len > 0 && self.rates_free_at(now).is_some()
     }
 
-    /// When the first of the rates that hold something back lets it go.
+    /// Returns the time at which the first of the rates that hold items back allows one.
     fn rates_free_at(&self, now: Duration) -> Option<Duration> {
         let paused = self.states.iter().filter(|state| state.waiting > 0 && state.paused_until > now);
         let paused = paused.map(|state| state.paused_until).min();
@@ -162,10 +166,11 @@ impl<T> TargetQueues<T> {
         self.policy.charged(now, target, bytes);
     }
 
-    /// Ends the service of one item taken from `target`; the policy learns how long the storage took, if that is known.
+    /// Ends the service of one item taken from `target`; the policy learns the storage's time, if it is
+    /// known.
     ///
     /// # Panics
-    /// If none of this target is in service.
+    /// If no item of this target is in service.
     pub fn finished(&mut self, target: TargetId, service: Option<Service>, now: Duration) {
         let index = self.index_of.get(&target).copied();
         let Some(index) = index.filter(|&index| self.states[index].in_service > 0) else {
@@ -178,39 +183,40 @@ impl<T> TargetQueues<T> {
         self.in_service -= 1;
     }
 
-    /// The head of this target's queue can't be taken for now: the target is passed by until something is pushed to it, or
+    /// Passes a target by because the head of its queue can't be taken now, until the next push to it or
     /// [`unblock`](Self::unblock).
     pub fn block(&mut self, target: TargetId) {
         let index = self.index_or_new(target);
         self.states[index].is_blocked = true;
     }
 
-    /// All targets may be looked at again.
+    /// Unblocks all targets.
     pub fn unblock(&mut self) {
         self.states.iter_mut().for_each(|state| state.is_blocked = false);
     }
 
-    /// Items that wait, over all targets.
+    /// Returns the number of waiting items, over all targets.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether nothing waits; items in service may still bring more.
+    /// Returns true if no item waits; items in service may still bring more.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Items taken and not yet finished, over all targets.
+    /// Returns the number of items taken and not yet finished, over all targets.
     pub fn in_service(&self) -> usize {
         self.in_service
     }
 
-    /// Every target seen so far, as the policy sees it.
+    /// Returns every target seen so far, as the policy sees it.
     pub fn states(&self) -> &[TargetState] {
         &self.states
     }
 
-    /// Takes back what was charged for something that could not be used yet, and will be charged again. The rates keep it.
+    /// Takes back a charge for an item that could not be used yet, and will be charged again. The rates keep
+    /// it.
     pub fn uncharge(&mut self, target: TargetId, bytes: u64) {
         if let Some(index) = self.states.iter().position(|state| state.target == target) {
             let queue = &mut self.queues[index];
@@ -218,11 +224,11 @@ impl<T> TargetQueues<T> {
         }
     }
 
-    /// Every target seen so far, with what the policy thinks of it and the bytes taken from it.
+    /// Returns every target seen so far, with the policy's verdict and the bytes taken from it.
     pub fn verdicts(&self, now: Duration) -> impl Iterator<Item = (&TargetState, Verdict, u64)> {
-        let judged =
-            move |(index, state)| (state, self.policy.verdict(now, index), self.queues[index].bytes_taken);
-        self.states.iter().enumerate().map(judged)
+        self.states.iter().enumerate().map(move |(index, state)| {
+            (state, self.policy.verdict(now, index), self.queues[index].bytes_taken)
+        })
     }
 
     fn index_or_new(&mut self, target: TargetId) -> usize {
@@ -236,7 +242,7 @@ impl<T> TargetQueues<T> {
                 paused_until: Duration::ZERO,
                 is_blocked: false,
             });
-            self.queues.push(Queue { items: VecDeque::new(), bytes_taken: 0 });
+            self.queues.push(TargetQueue { items: VecDeque::new(), bytes_taken: 0 });
             self.states.len() - 1
         })
     }
@@ -297,14 +303,12 @@ mod tests {
     #[test]
     fn what_is_taken_twice_counts_once() {
         let mut queues = filled(&[(1, 10)]);
-        let bytes = |queues: &TargetQueues<u32>| {
-            queues.verdicts(Duration::ZERO).map(|(.., bytes)| bytes).sum::<u64>()
-        };
         queues.charge(TargetId(1), 7, Duration::ZERO);
         queues.uncharge(TargetId(1), 7);
         queues.uncharge(TargetId(9), 7);
         queues.charge(TargetId(1), 7, Duration::ZERO);
-        assert_eq!(bytes(&queues), 7);
+        let bytes: u64 = queues.verdicts(Duration::ZERO).map(|(.., bytes)| bytes).sum();
+        assert_eq!(bytes, 7);
     }
 
     #[test]
@@ -381,14 +385,15 @@ mod tests {
         let steps = RateSteps::new(vec![(ms(100_000), 1_000), (ms(101_000), 100), (ms(103_000), 0)]);
         let mut queues = filled(&[(1, 10), (1, 11), (1, 12), (1, 13)]);
         queues.keep_to(Arc::new(RateLimits::default().following(steps, ms(100_000))));
-        let mut taken_at = |from: u64, bytes| {
-            let at = (from..10_000).find(|&at| queues.take(ms(at)).is_some()).unwrap();
-            queues.charge(TargetId(1), bytes, ms(at));
-            at
-        };
-        // A burst of 50 ms is granted; what is charged at 1 s takes ten times as long.
-        assert_eq!((taken_at(0, 1_000), taken_at(0, 200)), (0, 950));
-        assert_eq!((taken_at(0, 200), taken_at(1_150, 1 << 40)), (1_150, 3_150));
+        fn taken_at(queues: &mut TargetQueues<u32>, from_ms: u64, bytes: u64) -> u64 {
+            let mut times = (from_ms..10_000).map(Duration::from_millis);
+            let at = times.find(|&at| queues.take(at).is_some()).unwrap();
+            queues.charge(TargetId(1), bytes, at);
+            at.as_millis() as u64
+        }
+        // A burst of 50 ms is granted; the charge at 1 s takes ten times as long.
+        assert_eq!((taken_at(&mut queues, 0, 1_000), taken_at(&mut queues, 0, 200)), (0, 950));
+        assert_eq!((taken_at(&mut queues, 0, 200), taken_at(&mut queues, 1_150, 1 << 40)), (1_150, 3_150));
         queues.push(TargetId(1), 1, 14);
         assert!(queues.take(ms(3_150)).is_some());
     }
@@ -399,11 +404,11 @@ mod tests {
         let limits = Arc::new(RateLimits::new(Rates { all: 1_000, each: 500 }));
         let mut lanes = [filled(&[(1, 10), (2, 20)]), filled(&[(1, 11), (2, 21)])];
         lanes.iter_mut().for_each(|lane| lane.keep_to(Arc::clone(&limits)));
-        let taken = |lane: &mut TargetQueues<u32>, now| {
+        fn taken(lane: &mut TargetQueues<u32>, now: Duration) -> Option<u32> {
             let (target, item) = lane.take(now)?;
             lane.charge(target, 500, now);
             Some(item)
-        };
+        }
         assert_eq!(taken(&mut lanes[0], ms(0)), Some(10));
         assert_eq!(taken(&mut lanes[1], ms(0)), None, "the rate of all is used up");
         assert_eq!(lanes[1].wake_at(ms(0)), Some(ms(450)));
@@ -436,12 +441,12 @@ mod tests {
         prop::collection::vec(step, 0..200)
     }
 
-    /// Plain bookkeeping beside the queues, which they are held against.
+    /// Reference bookkeeping to compare the queues with.
     #[derive(Default)]
     struct Model {
         waiting: HashMap<u64, VecDeque<u32>>,
         serving: Vec<(u64, u32)>,
-        /// Takes that passed a target by that had work and that nobody served.
+        /// Takes that passed by an idle target with work.
         passed_by: HashMap<u64, usize>,
     }
 

@@ -1,29 +1,30 @@
-//! Whether objects that can't leave go to flash (L9): if the sink takes less than usual, and what is read meanwhile can be sent later.
+//! The decision whether objects that can't leave go to flash (L9): if the sink takes less than usual, and the
+//! objects read meanwhile can be sent later.
 //!
-//! Where the way to the sink is what limits a transfer anyway, flash would only be worn out: what it holds would leave later,
-//! and something else in its place would not. Time comes as the length of windows; nothing here knows a clock.
+//! Where the way to the sink limits the transfer anyway, flash would only be worn out: its objects would
+//! leave later, in place of others. Time comes as the length of windows; nothing here knows a clock.
 
 use std::time::Duration;
 
-/// Readers that wait for slots for more of their time than this have more than leaves.
+/// Readers that wait for slots for more than this part of their time read more than leaves.
 const HELD_BACK: f64 = 0.5;
 
-/// What leaves is less than usual below this part of it.
+/// Below this part of the usual rate, the sink is stalled.
 const STALLED: f64 = 0.5;
 
-/// Over so long it is found out what is usual.
+/// Time over which the usual rate is learnt.
 const USUAL_OVER: Duration = Duration::from_secs(5);
 
-/// A stall that lasts has become usual after some of these.
+/// Time constant with which a lasting stall becomes usual.
 const STALL_OVER: Duration = Duration::from_secs(30);
 
-/// Records after which the flash is known.
+/// Records after which the flash's rate is known.
 const RECORDS_KNOWN: u32 = 16;
 
-/// What happened in a while.
+/// Measurements of one window of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SpillWindow {
-    /// How long that was.
+    /// Length of the window.
     pub span: Duration,
     /// Bytes that were read.
     pub read_bytes: u64,
@@ -31,45 +32,46 @@ pub struct SpillWindow {
     pub left_bytes: u64,
     /// The part of their time for which readers waited for slots, 0 to 1.
     pub held_back: f64,
-    /// Whether flash holds anything: then what leaves is more than what the source brings.
+    /// True if flash holds objects: then more leaves than the source brings.
     pub is_holding: bool,
 }
 
-/// Why something goes to flash, or does not.
+/// The reason why objects go to flash, or do not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpillVerdict {
     /// Everything leaves as usual, or readers have slots.
     Unneeded,
     /// The sink takes less than usual, and readers wait.
     Spill,
-    /// Readers wait most of the time: the way to the sink limits the transfer, and would not carry more later.
+    /// Readers wait most of the time: the way to the sink limits the transfer, and would not carry more
+    /// later.
     Pointless,
     /// The flash writes slower than the source reads.
     TooSlow,
-    /// As much was written as may be.
+    /// The whole budget of bytes was written.
     WornOut,
 }
 
-/// What decides it, for one lane.
+/// The decision for one lane.
 #[derive(Clone, Debug)]
 pub struct SpillGate {
     usual: Option<f64>,
-    held_back: Average,
-    source: Average,
-    flash: Average,
+    held_back: FadingMean,
+    source: FadingMean,
+    flash: FadingMean,
     records: u32,
     budget: u64,
     verdict: SpillVerdict,
 }
 
-/// A mean that forgets, of values that each hold for a while. What came first weighs no more than its time.
+/// A forgetting mean of values that each hold for a while. Early values weigh no more than their time.
 #[derive(Clone, Copy, Debug, Default)]
-struct Average {
+struct FadingMean {
     mean: Option<f64>,
     learnt_for: Duration,
 }
 
-impl Average {
+impl FadingMean {
     fn learn(&mut self, value: f64, span: Duration, over: Duration) {
         self.learnt_for += span;
         let share = span.as_secs_f64() / self.learnt_for.as_secs_f64().max(1e-6);
@@ -87,20 +89,20 @@ fn rate(bytes: u64, span: Duration) -> f64 {
 }
 
 impl SpillGate {
-    /// `budget` is what may be written in all, in bytes.
+    /// Creates a gate; `budget` is the upper bound of all bytes written to flash.
     pub fn new(budget: u64) -> SpillGate {
         SpillGate {
             usual: None,
-            held_back: Average::default(),
-            source: Average::default(),
-            flash: Average::default(),
+            held_back: FadingMean::default(),
+            source: FadingMean::default(),
+            flash: FadingMean::default(),
             records: 0,
             budget,
             verdict: SpillVerdict::Unneeded,
         }
     }
 
-    /// What follows from a window: some 200 ms.
+    /// Returns the verdict after a window of some 200 ms.
     pub fn look(&mut self, window: SpillWindow) -> SpillVerdict {
         let SpillWindow { span, held_back, .. } = window;
         let leaves = rate(window.left_bytes, span);
@@ -128,12 +130,12 @@ impl SpillGate {
         self.verdict
     }
 
-    /// The last verdict.
+    /// Returns the last verdict.
     pub fn verdict(&self) -> SpillVerdict {
         self.verdict
     }
 
-    /// Takes so many bytes from the budget; false if they are not there.
+    /// Takes bytes from the budget; returns false if the budget is too small.
     pub fn spend(&mut self, bytes: u64) -> bool {
         match self.budget.checked_sub(bytes) {
             Some(left) => self.budget = left,
@@ -142,7 +144,7 @@ impl SpillGate {
         self.verdict == SpillVerdict::Spill
     }
 
-    /// A record was written, which took so long.
+    /// Records the time of one write.
     pub fn wrote(&mut self, bytes: u64, took: Duration) {
         self.records = self.records.saturating_add(1);
         self.flash.learn(rate(bytes, took), took, Duration::from_secs(1));
@@ -179,7 +181,7 @@ mod tests {
             Flow { gate, source, slots: 256.0, log, in_slots: 0.0, in_log: 0.0, arrived: 0.0, written: 0.0 }
         }
 
-        /// The sink takes so much for so many windows.
+        /// Runs some windows with this rate of the sink.
         fn run(&mut self, sink: f64, windows: usize) {
             for _ in 0..windows {
                 let second = WINDOW.as_secs_f64();
@@ -210,14 +212,14 @@ mod tests {
     #[test]
     fn pauses_of_the_sink_are_filled() {
         // The paper's section 5.3: ten seconds of congestion, ten without, slots for a fraction of that.
-        let rounds = |log| {
+        fn rounds(log: f64) -> Flow {
             let mut flow = Flow::new(400.0, log);
             for _ in 0..4 {
                 flow.run(1_200.0, 50);
                 flow.run(20.0, 50);
             }
             flow
-        };
+        }
         let (with, without) = (rounds(8_192.0), rounds(0.0));
         assert!(with.arrived > 1.37 * without.arrived, "{} MiB and {}", with.arrived, without.arrived);
         assert!(with.written < 4.0 * 10.0 * 400.0);
@@ -225,13 +227,13 @@ mod tests {
 
     #[test]
     fn flash_is_left_alone_where_it_brings_nothing() {
-        // The link is what limits, with and without pauses.
+        // The link limits the rate, with and without pauses.
         let mut flow = Flow::new(1_000.0, 8_192.0);
         flow.run(300.0, 100);
         assert_eq!((flow.written, flow.gate.verdict()), (0.0, SpillVerdict::Unneeded));
         flow.run(10.0, 50);
         assert_eq!((flow.written, flow.gate.verdict()), (0.0, SpillVerdict::Pointless));
-        // The source is.
+        // The source limits the rate.
         let mut flow = Flow::new(300.0, 8_192.0);
         flow.run(1_000.0, 100);
         flow.run(310.0, 100);
@@ -240,7 +242,7 @@ mod tests {
 
     #[test]
     fn how_it_began_is_soon_forgotten() {
-        // Everybody waits in the first window: for streams to open.
+        // All readers wait in the first window: for streams to open.
         let first =
             SpillWindow { span: WINDOW, read_bytes: 8 << 20, held_back: 1.0, ..SpillWindow::default() };
         let free =

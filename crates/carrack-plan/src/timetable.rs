@@ -1,6 +1,6 @@
-//! Rate limits by the time of the week (L15): what a user writes, and the rate that holds at a moment.
+//! Rate limits by the time of the week (L15): the user's notation, and the rate at a moment.
 //!
-//! Pure: which local time it is, and when that changes, is the caller's knowledge.
+//! Pure: the caller knows the local time and its changes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,13 +14,13 @@ const DAY_MINUTES: u16 = 24 * 60;
 /// Rates by day and time, in bytes a second; 0 is no limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timetable {
-    spans: Vec<Span>,
+    spans: Vec<WeekSpan>,
     otherwise: u64,
 }
 
-/// From a minute of some days to another, of the next day if that is not later.
+/// From a minute of some days to another minute, of the next day if that is not later.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Span {
+struct WeekSpan {
     /// By day, from Monday on.
     days: [bool; 7],
     from: u16,
@@ -28,26 +28,26 @@ struct Span {
     rate: u64,
 }
 
-/// Why a text is no timetable.
+/// The reason why a text is no timetable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TimetableProblem {
-    /// This part of it.
+    /// An entry of another form.
     #[error("'{0}' is not of the form [DAY[-DAY]] [HH:MM-HH:MM] RATE, as in mon-fri 08:00-18:00 100MB")]
     Entry(String),
-    /// A rate that is none.
+    /// An invalid rate.
     #[error("{0}")]
     Rate(String),
-    /// Two rates are for the rest of the time.
+    /// Two rates for the rest of the time.
     #[error("two rates are for the rest of the week")]
     TwoRests,
 }
 
 impl Timetable {
-    /// Reads `mon-fri 08:00-18:00 100MB, sat 1GB, 2GB`: the first entry that fits counts, a rate alone is for the rest, which has no limit
-    /// without it; `off` is no limit. `rate` reads a rate.
+    /// Parses `mon-fri 08:00-18:00 100MB, sat 1GB, 2GB`. The first matching entry counts. A rate alone is for
+    /// the rest of the week, which has no limit without it; `off` is no limit. `rate` parses a rate.
     ///
     /// # Errors
-    /// If it is none.
+    /// If the text is no timetable.
     pub fn parse(
         text: &str,
         rate: impl Fn(&str) -> Result<u64, String>,
@@ -55,8 +55,8 @@ impl Timetable {
         let (mut spans, mut otherwise) = (Vec::new(), None);
         for entry in text.split(',') {
             let mut words: Vec<&str> = entry.split_whitespace().collect();
-            let wrong = || TimetableProblem::Entry(entry.trim().to_owned());
-            let last = words.pop().ok_or_else(wrong)?;
+            let wrong = TimetableProblem::Entry(entry.trim().to_owned());
+            let last = words.pop().ok_or_else(|| wrong.clone())?;
             let rate = if last == "off" { 0 } else { rate(last).map_err(TimetableProblem::Rate)? };
             let (days, times) = match *words {
                 [] if otherwise.replace(rate).is_some() => return Err(TimetableProblem::TwoRests),
@@ -66,18 +66,18 @@ impl Timetable {
                 [first, second] => (days(first), times(second)),
                 _ => (None, None),
             };
-            let (days, (from, to)) = days.zip(times).ok_or_else(wrong)?;
-            spans.push(Span { days, from, to, rate });
+            let (days, (from, to)) = days.zip(times).ok_or(wrong)?;
+            spans.push(WeekSpan { days, from, to, rate });
         }
         Ok(Timetable { spans, otherwise: otherwise.unwrap_or(0) })
     }
 
-    /// The rate at a minute of a day, counted from Monday, 0, on.
+    /// Returns the rate at a minute of a day, counted from Monday, 0, on.
     pub fn rate(&self, day: usize, minute: u16) -> u64 {
         self.spans.iter().find(|span| span.holds(day % 7, minute)).map_or(self.otherwise, |span| span.rate)
     }
 
-    /// The minutes of a day at which the rate may change; the first is 0.
+    /// Returns the minutes of a day at which the rate may change; the first is 0.
     pub fn turns(&self) -> Vec<u16> {
         let mut turns: Vec<u16> =
             self.spans.iter().flat_map(|span| [span.from, span.to % DAY_MINUTES]).collect();
@@ -88,23 +88,27 @@ impl Timetable {
     }
 }
 
-impl Span {
+impl WeekSpan {
     fn holds(&self, day: usize, minute: u16) -> bool {
         let since = self.days[day] && minute >= self.from;
-        match self.from < self.to {
-            true => since && minute < self.to,
-            false => since || self.days[(day + 6) % 7] && minute < self.to,
+        if self.from < self.to {
+            since && minute < self.to
+        } else {
+            since || self.days[(day + 6) % 7] && minute < self.to
         }
     }
 }
 
 fn days(word: &str) -> Option<[bool; 7]> {
-    let day = |name: &str| DAYS.iter().position(|day| *day == name.to_ascii_lowercase());
     let (first, last) = word.split_once('-').unwrap_or((word, word));
-    let (first, last) = (day(first)?, day(last)?);
+    let (first, last) = (day_of(first)?, day_of(last)?);
     let mut days = [false; 7];
     (0..=(last + 7 - first) % 7).for_each(|more| days[(first + more) % 7] = true);
     Some(days)
+}
+
+fn day_of(name: &str) -> Option<usize> {
+    DAYS.iter().position(|day| *day == name.to_ascii_lowercase())
 }
 
 fn times(word: &str) -> Option<(u16, u16)> {
@@ -113,15 +117,16 @@ fn times(word: &str) -> Option<(u16, u16)> {
     (from < DAY_MINUTES && from != to).then_some((from, to))
 }
 
-/// The minute of the day that `HH:MM` is, up to 24:00.
+/// Parses `HH:MM`, up to 24:00, to the minute of the day.
 pub fn minute_of(word: &str) -> Option<u16> {
     let (hours, minutes) = word.split_once(':')?;
-    let digits = |text: &str, lengths: &[usize]| {
-        let is_number = lengths.contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
-        text.parse::<u16>().ok().filter(|_| is_number)
-    };
     let (hours, minutes) = (digits(hours, &[1, 2])?, digits(minutes, &[2])?);
     Some(hours * 60 + minutes).filter(|&minute| minutes < 60 && minute <= DAY_MINUTES)
+}
+
+fn digits(text: &str, lengths: &[usize]) -> Option<u16> {
+    let is_number = lengths.contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse::<u16>().ok().filter(|_| is_number)
 }
 
 /// Rates, each from a moment on: times since 1970, bytes a second; 0 is no limit.
@@ -129,23 +134,26 @@ pub fn minute_of(word: &str) -> Option<u16> {
 pub struct RateSteps(Arc<[(Duration, u64)]>);
 
 impl RateSteps {
-    /// In the order of time; before the first one its rate holds too. Without any there is no limit.
+    /// Creates steps in any order; the first rate holds before its time as well. Without a step there is no
+    /// limit.
     pub fn new(mut steps: Vec<(Duration, u64)>) -> RateSteps {
         steps.sort_by_key(|(from, _)| *from);
         steps.dedup_by_key(|(_, rate)| *rate);
         RateSteps(steps.into())
     }
 
-    /// The rate that holds at a moment.
+    /// Returns the rate at a moment.
     pub fn at(&self, moment: Duration) -> u64 {
         let after = self.0.partition_point(|(from, _)| *from <= moment);
         self.0.get(after.saturating_sub(1)).map_or(0, |(_, rate)| *rate)
     }
 
-    /// The highest of all.
+    /// Returns the highest rate.
     pub fn most(&self) -> u64 {
-        let rates = || self.0.iter().map(|(_, rate)| *rate);
-        if rates().any(|rate| rate == 0) { 0 } else { rates().max().unwrap_or(0) }
+        if self.0.iter().any(|(_, rate)| *rate == 0) {
+            return 0;
+        }
+        self.0.iter().map(|(_, rate)| *rate).max().unwrap_or(0)
     }
 }
 

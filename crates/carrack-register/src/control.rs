@@ -1,4 +1,4 @@
-//! What users do with transfers, whoever carries them out: the fleet, or one machine's queue.
+//! The operations of users on transfers, in a fleet or in the queue of one machine.
 
 use carrack_options::Trouble;
 use futures_util::future::BoxFuture;
@@ -6,24 +6,24 @@ use futures_util::stream::BoxStream;
 
 use crate::records::{MoverRecord, Submission, TransferRecord};
 
-/// Why something was not done.
+/// The reason why an operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     /// There is no such transfer.
     #[error("there is no transfer {0}")]
     Unknown(String),
-    /// What was asked for can't be; with what to do instead.
+    /// The request is invalid. Carries advice.
     #[error("{message}")]
     Refused {
-        /// What is wrong.
+        /// The problem.
         message: String,
-        /// What to do; empty if nothing is known.
+        /// Advice; may be empty.
         hint: String,
     },
-    /// The one who asks may not.
+    /// The user lacks the permission.
     #[error("{0}")]
     Forbidden(String),
-    /// Whoever keeps the transfers can't be reached; the same may work later.
+    /// The register can't be reached. The same may succeed later.
     #[error("{0}")]
     Away(String),
 }
@@ -37,35 +37,36 @@ impl From<Trouble> for ControlError {
 /// An order about a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// End it. What is complete at the destination stays.
+    /// Ends the transfer. Complete files at the destination stay.
     Cancel,
-    /// Have it wait: nothing of it is moved until it is resumed.
+    /// Pauses the transfer: nothing is moved until it is resumed.
     Pause,
-    /// Go on with it, or try again what failed.
+    /// Resumes the transfer, or retries its failures.
     Resume,
 }
 
-/// The verbs. `user` is who asks, as whoever calls has found out.
+/// The operations. `user` is the authenticated user who asks.
 pub trait Control: Send + Sync {
-    /// Takes a transfer over; returns its record, queued. It is kept durably when this returns.
+    /// Takes a transfer over and returns its queued record. The record is durable when this returns.
     fn submit(
         &self,
         user: &str,
         submission: Submission,
     ) -> BoxFuture<'_, Result<TransferRecord, ControlError>>;
 
-    /// One transfer, over or not. `id` may be a prefix that only one has.
+    /// A transfer, finished or not. `id` may be a unique prefix.
     fn transfer(&self, id: &str) -> BoxFuture<'_, Result<TransferRecord, ControlError>>;
 
-    /// The latest that were submitted, the latest first, `limit` at most; with `after`, a whole id, those that were submitted before that
-    /// one: so whoever reads page by page is told of each once.
+    /// The latest submitted transfers, the latest first, `limit` at most. With `after`, a whole ID, the
+    /// transfers submitted before it: so a reader of pages sees each transfer once.
     fn transfers(
         &self,
         limit: usize,
         after: Option<&str>,
     ) -> BoxFuture<'_, Result<Vec<TransferRecord>, ControlError>>;
 
-    /// Gives an order. Done when it is kept; the record that is returned may not show its effect yet.
+    /// Gives an order. The order is durable when this returns; the returned record may not show its effect
+    /// yet.
     fn order(
         &self,
         user: &str,
@@ -73,13 +74,14 @@ pub trait Control: Send + Sync {
         order: Order,
     ) -> BoxFuture<'_, Result<TransferRecord, ControlError>>;
 
-    /// The transfer as it is now and whenever it changes, a few times a second at most; ends after one that is over.
+    /// The transfer now and after each change, a few times a second at most. Ends after a record of the
+    /// finished transfer.
     fn watch(&self, id: &str) -> BoxStream<'_, Result<TransferRecord, ControlError>>;
 
-    /// All transfers that are not over, as they are now, and each one whenever it changes or is new, a few times a second at most;
-    /// one that is over is told of once more. Ends after an error only; what was told may be told again.
+    /// All unfinished transfers now, and each new or changed transfer, a few times a second at most. A
+    /// finished transfer is sent once more. Ends only after an error; records may be repeated.
     fn watch_all(&self) -> BoxStream<'_, Result<TransferRecord, ControlError>>;
 
-    /// The movers that are there; none where there is no fleet.
+    /// The registered movers; none without a fleet.
     fn movers(&self) -> BoxFuture<'_, Result<Vec<MoverRecord>, ControlError>>;
 }

@@ -1,7 +1,7 @@
-//! Submitted transfers, whoever carries them out: the queue of one machine or a fleet. Their records, and the verbs by which users
-//! submit, list, watch and change them.
+//! The register of transfers: their records, and the operations by which users submit, list, watch and change
+//! them, in the queue of one machine or in a fleet.
 //!
-//! Nothing here knows where the records are kept: `carrack-service` has SQLite and HTTP, `carrack-cluster` has NATS.
+//! The storage of records is elsewhere: `carrack-service` has SQLite and HTTP, `carrack-cluster` has NATS.
 
 pub mod control;
 pub mod records;

@@ -1,6 +1,7 @@
-//! What lies on NATS and goes over the API: JSON, in which unknown fields are ignored and new ones have defaults.
+//! The records on NATS and in the API: JSON, in which unknown fields are ignored and new fields have
+//! defaults.
 //!
-//! A record that another version wrote and this one can't use says so by its `version` ([`RECORD_VERSION`]).
+//! A record of another version that this version can't use has another `version` ([`RECORD_VERSION`]).
 
 use std::fmt;
 use std::path::Path;
@@ -15,11 +16,11 @@ use time::format_description::well_known::Rfc3339;
 /// Version of all records but those of [`OPTIONS_VERSION`] and [`DELETION_VERSION`].
 pub const RECORD_VERSION: u32 = 1;
 
-/// Version of a transfer with options: they have the names of the command line's, which readers of version 1 would pass over. A reader refuses
-/// what is newer.
+/// Version of a transfer with options, which have the names of the command line. Readers of version 1 would
+/// ignore them. A reader refuses newer versions.
 pub const OPTIONS_VERSION: u32 = 2;
 
-/// Version of a fleet's transfer that deletes (`--delete`): a reader of version 2 would call it done, and have nothing deleted.
+/// Version of a fleet's transfer with `--delete`: a reader of version 2 would finish it without the deletion.
 pub const DELETION_VERSION: u32 = 3;
 
 /// A path at a site, as users write it: `alcf:/projects/x`.
@@ -28,17 +29,17 @@ pub const DELETION_VERSION: u32 = 3;
 pub struct Location {
     /// The site's name.
     pub site: String,
-    /// Absolute, as typed: a trailing slash means the contents of a directory.
+    /// The absolute path, as typed: a trailing slash means the contents of a directory.
     pub path: String,
 }
 
-/// Why a location can't be used.
+/// The reason why a location is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotALocation {
     /// There is no colon.
     #[error("{0:?} names no site (write SITE:/path)")]
     NoSite(String),
-    /// The name of the site is none.
+    /// The site's name is invalid.
     #[error("{0:?} can't be a site's name: letters, digits, '-' and '_' can, up to 64")]
     BadSite(String),
     /// The path does not begin with a slash.
@@ -49,10 +50,11 @@ pub enum NotALocation {
     BadPath(String),
 }
 
-/// Whether `name` can name a site, a mover or a manager: it becomes a part of subjects and keys.
+/// Returns true if `name` is a valid name of a site, mover or manager: it becomes a part of subjects and
+/// keys.
 pub fn is_name(name: &str) -> bool {
-    let is_fit = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-    (1..=64).contains(&name.len()) && name.bytes().all(is_fit)
+    (1..=64).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
 }
 
 impl FromStr for Location {
@@ -93,31 +95,32 @@ impl From<Location> for String {
     }
 }
 
-/// What a user asks for.
+/// A user's request for a transfer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Submission {
-    /// What is copied: a file, or a directory with everything in it; `SITE:/path`.
+    /// The source: a file, or a directory with all of its contents; `SITE:/path`.
     #[cfg_attr(feature = "openapi", schema(value_type = String, example = "local:/data/run7/"))]
     pub source: Location,
-    /// Where to, with the meaning that `carrack cp -r` gives it; `SITE:/path`.
+    /// The destination, with the meaning that `carrack cp -r` gives it; `SITE:/path`.
     #[cfg_attr(feature = "openapi", schema(value_type = String, example = "local:/backup/run7"))]
     pub destination: Location,
-    /// How, and what of it.
+    /// The options of the transfer.
     #[serde(default)]
     pub options: Options,
-    /// 0 to 9; the shares of transfers with one more are half as large again. 5 if nothing is said.
+    /// 0 to 9, by default 5. The share of a transfer is half as large again for each step.
     #[serde(default = "middle_priority")]
     #[cfg_attr(feature = "openapi", schema(maximum = 9))]
     pub priority: u8,
-    /// A user's own words.
+    /// A label of the user.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub label: String,
-    /// When it may be begun, in milliseconds since 1970: a year ahead at most. At once if nothing is said.
+    /// The earliest start, in milliseconds since 1970: a year ahead at most. By default at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before_ms: Option<u64>,
-    /// What new entries at the destination are not to allow, in octal digits, as umask(1) has it: where modes are not kept it is taken
-    /// from them. One machine's queue copies with it, or with the daemon's if nothing is said; the movers of a fleet have their own.
+    /// The permission bits that new entries at the destination don't get, in octal digits as for umask(1).
+    /// They apply where modes are not kept. One machine's queue copies with this umask, by default the
+    /// daemon's; the movers of a fleet have their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, pattern = "^[0-7]{1,4}$", example = "0027"))]
     pub umask: Option<Umask>,
@@ -128,18 +131,18 @@ pub struct Submission {
 #[serde(try_from = "String", into = "String")]
 pub struct Umask(u16);
 
-/// Why a text is no umask.
+/// A text that is not a umask.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no umask: octal digits are, from 0 to 0777")]
 pub struct NotAUmask(String);
 
 impl Umask {
-    /// Of a mode's bits, those that count.
+    /// The umask in the bits of a mode.
     pub fn of_bits(bits: u32) -> Umask {
         Umask((bits & 0o777) as u16)
     }
 
-    /// As the kernel has it.
+    /// The bits as the kernel has them.
     pub fn bits(self) -> u32 {
         self.0.into()
     }
@@ -175,11 +178,11 @@ impl From<Umask> for String {
     }
 }
 
-/// How far ahead a start may be, in milliseconds: what is further is a mistake of the clock or of the unit.
+/// The latest start from now, in milliseconds: a later one is an error of the clock or the unit.
 const START_AHEAD_MAX_MS: u64 = 366 * 24 * 3600 * 1000;
 
 impl Submission {
-    /// Whether its start time can be meant.
+    /// Returns true if the start time is plausible.
     pub fn has_possible_start(&self, now_ms: u64) -> bool {
         self.not_before_ms.is_none_or(|start_ms| start_ms <= now_ms.saturating_add(START_AHEAD_MAX_MS))
     }
@@ -189,7 +192,7 @@ fn middle_priority() -> u8 {
     5
 }
 
-/// From where to where, once both ends were looked at.
+/// The directories of a transfer, after both ends were examined.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Leg {
@@ -197,32 +200,32 @@ pub struct Leg {
     pub source: String,
     /// A directory at the sink's site, which need not exist.
     pub sink: String,
-    /// If only one entry of the source is copied: its name, and its name at the sink.
+    /// For a single entry of the source: its name, and its name at the sink.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub only: Option<(String, String)>,
 }
 
-/// What becomes of a transfer.
+/// The state of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum TransferState {
-    /// Nobody works on it yet.
+    /// The transfer waits for its start.
     Queued,
-    /// Somebody does.
+    /// The transfer is in progress.
     Running,
-    /// Its user has it wait.
+    /// The user has paused it.
     Paused,
-    /// Everything was tried; [`Tally::entries_failed`] tells whether all of it worked.
+    /// Everything was tried; [`Tally::entries_failed`] shows whether all of it succeeded.
     Done,
-    /// It could not be carried on.
+    /// The transfer could not be continued.
     Failed,
-    /// Its user has ended it.
+    /// The user has cancelled it.
     Cancelled,
 }
 
 impl TransferState {
-    /// Nothing changes any more.
+    /// Returns true if the state is final.
     pub fn is_over(self) -> bool {
         matches!(self, TransferState::Done | TransferState::Failed | TransferState::Cancelled)
     }
@@ -241,64 +244,65 @@ impl fmt::Display for TransferState {
     }
 }
 
-/// How far a transfer is. Grows only.
+/// The progress of a transfer. Its totals only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default)]
 pub struct Tally {
     /// Files and links that the scan has found so far.
     pub files_found: u64,
-    /// Their bytes.
+    /// Bytes of these files.
     pub bytes_found: u64,
-    /// Whether it has found all.
+    /// True if the scan is complete.
     pub is_scanned: bool,
     /// Files and links that have their names at the destination.
     pub files_done: u64,
-    /// Bytes that the sink has in its journals.
+    /// Bytes in the sink's journals.
     pub bytes_done: u64,
-    /// Bytes of objects that were sent, whatever became of them: less `bytes_done`, what was moved twice.
+    /// Bytes of all objects that were sent. The difference to `bytes_done` was sent in vain.
     pub bytes_moved: u64,
     /// Files and links that could not be copied.
     pub entries_failed: u64,
     /// Sockets, pipes and devices, which are left out.
     pub entries_skipped: u64,
-    /// Entries of the destination that were deleted, as the source has them not.
+    /// Entries of the destination that were deleted, as the source does not have them.
     pub entries_deleted: u64,
-    /// Chunks that were cut.
+    /// Chunks that were made.
     pub chunks_found: u64,
-    /// Chunks that are settled.
+    /// Chunks that are finished.
     pub chunks_done: u64,
     /// Pairs at work now.
     pub pairs: u32,
-    /// Pairs that its manager would like it to have.
+    /// Pairs that the manager wants for it.
     pub pairs_wanted: u32,
-    /// Bytes per second, of late.
+    /// Recent bytes per second.
     pub bytes_per_s: u64,
 }
 
-/// One entry that could not be copied.
+/// An entry that could not be copied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Failure {
-    /// Beneath the leg's directories, or with them where one machine has copied; what is not UTF-8 is escaped.
+    /// The path below the leg's directories, or the whole path if one machine has copied it. Bytes that are
+    /// not UTF-8 are escaped.
     pub path: String,
-    /// `carrack-model`'s word for the kind.
+    /// The kind, by `carrack-model`'s word.
     pub kind: String,
-    /// For people.
+    /// A text for people.
     pub detail: String,
 }
 
-/// A socket, pipe or device, which was left out as none are kept.
+/// A socket, pipe or device, which is left out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Skipped {
     /// As [`Failure::path`].
     pub path: String,
-    /// What it is, such as "a socket".
+    /// The kind of entry, such as "a socket".
     pub reason: String,
 }
 
-/// One of a transfer's sessions between two movers, while it works.
+/// A session of a transfer between two movers, while it works.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SessionState {
@@ -308,13 +312,13 @@ pub struct SessionState {
     pub sink: String,
     /// `tcp`, or `fabric` (RMA).
     pub transport: String,
-    /// I/O threads that read, as its tuner has set them.
+    /// I/O threads that read, as set by the tuner.
     pub readers: u32,
-    /// Connections that are used, as its tuner has set them.
+    /// Data connections in use, as set by the tuner.
     pub streams: u32,
 }
 
-/// A transfer, as it is kept and shown.
+/// A transfer, as stored and shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TransferRecord {
@@ -322,60 +326,63 @@ pub struct TransferRecord {
     pub version: u32,
     /// 16 hexadecimal digits.
     pub id: String,
-    /// What was asked for.
+    /// The user's request.
     pub submission: Submission,
-    /// Who did.
+    /// The user who submitted it.
     pub user: String,
-    /// What has become of it.
+    /// The transfer's state.
     pub state: TransferState,
     /// Milliseconds since 1970.
     pub submitted_ms: u64,
-    /// When it was first worked on.
+    /// The time of the first work on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_ms: Option<u64>,
-    /// When it was over.
+    /// The time of its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_ms: Option<u64>,
-    /// From where to where, once that is settled.
+    /// The directories of the transfer, once both ends were examined.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leg: Option<Leg>,
-    /// An earlier transfer between the same places has left journals: what they have does not travel again.
+    /// True if an earlier transfer between the same directories has left journals: their objects are not sent
+    /// again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub resumes: bool,
-    /// What it had left at the destination when it failed or was cancelled was removed since: submitted again it begins anew.
+    /// True if the files that it left at the destination when it failed or was cancelled were removed since:
+    /// if submitted again, it starts from the beginning.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub leftovers_cleared: bool,
-    /// How far it is.
+    /// The transfer's progress.
     #[serde(default)]
     pub tally: Tally,
-    /// The first of what could not be copied, [`FAILURES_KEPT`] at most.
+    /// The first entries that could not be copied, [`FAILURES_KEPT`] at most.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<Failure>,
-    /// The first of what was left out, [`FAILURES_KEPT`] at most.
+    /// The first entries that were left out, [`FAILURES_KEPT`] at most.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skipped: Vec<Skipped>,
-    /// What of metadata could not be kept at the destination, a line for each kind and reason.
+    /// The metadata that could not be kept at the destination, a line for each kind and reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub losses: Vec<String>,
-    /// What stays at the destination though the source has it not, and why: a line each.
+    /// The entries that stay at the destination though the source does not have them, a line each with the
+    /// reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub undeleted: Vec<String>,
-    /// Why it failed; empty if it has not.
+    /// The reason of the failure; otherwise empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// Why nothing of it is moved now, for people; empty if something is, or if nothing will be any more.
+    /// The reason why it moves nothing now, for people; empty if it moves data or is finished.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub waits_for: String,
     /// The manager that owns it, for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub manager: String,
-    /// In a fleet: its sessions that work now, [`SESSIONS_KEPT`] at most.
+    /// In a fleet: its working sessions, [`SESSIONS_KEPT`] at most.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sessions: Vec<SessionState>,
 }
 
 impl TransferRecord {
-    /// A new one, on which nobody works yet.
+    /// A new record in the state queued.
     pub fn queued(id: String, user: &str, submission: Submission, submitted_ms: u64) -> TransferRecord {
         let has_options = submission.options != Options::default();
         TransferRecord {
@@ -402,23 +409,24 @@ impl TransferRecord {
         }
     }
 
-    /// Whether something could not be kept, and its user takes that for a failure (`--strict`).
+    /// Returns true if metadata was lost and the user counts that as a failure (`--strict`).
     pub fn has_lost_strictly(&self) -> bool {
         self.submission.options.is_strict() && !self.losses.is_empty()
     }
 
-    /// Whether what is not at its source is to go at its destination: of a single entry nothing is.
+    /// Returns true if it deletes entries that the source does not have. A transfer of a single entry deletes
+    /// nothing.
     pub fn deletes(&self) -> bool {
         self.submission.options.deletes() && self.leg.as_ref().is_none_or(|leg| leg.only.is_none())
     }
 
-    /// Whether it may be worked on: its start time has come, or it is to be cleared away.
+    /// Returns true if it may be worked on: its start time has come, or its cleanup is due.
     pub fn is_due(&self, now_ms: u64) -> bool {
         self.state == TransferState::Cancelled
             || self.submission.not_before_ms.is_none_or(|start_ms| start_ms <= now_ms)
     }
 
-    /// The same with what only its reader can tell: that it waits for its start time.
+    /// The record with a note if it waits for its start time, which depends on the reader's clock.
     pub fn with_start_wait(mut self, now_ms: u64) -> TransferRecord {
         if self.state == TransferState::Queued && !self.is_due(now_ms) {
             let start_s = self.submission.not_before_ms.unwrap_or(0) / 1000;
@@ -430,18 +438,18 @@ impl TransferRecord {
     }
 }
 
-/// Now, as records have it: milliseconds since 1970.
+/// The current time in records: milliseconds since 1970.
 pub fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
-/// Failures that a record keeps.
+/// The most failures in a record.
 pub const FAILURES_KEPT: usize = 100;
 
-/// Sessions that a record names.
+/// The most sessions in a record.
 pub const SESSIONS_KEPT: usize = 16;
 
-/// Whether a mover takes work.
+/// The availability of a mover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
@@ -450,83 +458,90 @@ pub enum MoverState {
     Idle,
     /// It has pairs.
     Busy,
-    /// It ends those that it has, and takes no other.
+    /// It finishes its pairs, and takes no new ones.
     Draining,
 }
 
-/// A mover, as it registers itself again and again.
+/// The record by which a mover registers itself periodically.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct MoverRecord {
     /// [`RECORD_VERSION`].
     pub version: u32,
-    /// Unique; of host, process and start.
+    /// The unique ID, made of host, process and start.
     pub id: String,
     /// Its site.
     pub site: String,
     /// Its host's name, for people.
     pub host: String,
-    /// Where other movers reach it, `address:port`, the best first.
+    /// The addresses for other movers, `address:port`, the best first.
     pub addresses: Vec<String>,
-    /// The certificate of the CA that it has made for itself, PEM: peers trust what this one has signed, and nobody else, to be it.
+    /// The certificate of the mover's own CA, PEM. Peers accept this mover only with certificates that the CA
+    /// has signed.
     pub ca_pem: String,
-    /// Directories that it reaches, without trailing slashes.
+    /// The directories that it reaches, without trailing slashes.
     pub paths: Vec<String>,
-    /// Pairs that it takes part in at most.
+    /// The most pairs that it takes part in.
     pub pairs_max: u32,
-    /// Pairs that it takes part in now.
+    /// The pairs that it takes part in now.
     pub pairs: u32,
     /// Lanes (NUMA nodes that transfers may use).
     pub lanes: u32,
     /// carrack's version.
     pub software: String,
-    /// The wire protocol's: movers pair up with those that have the same.
+    /// The version of the wire protocol: only movers with the same version are paired.
     pub protocol: u32,
-    /// Whether it takes work.
+    /// The mover's availability.
     pub state: MoverState,
-    /// Bytes per second sent, of late: in all pairs in which it reads.
+    /// Recent bytes per second sent, in all pairs in which it reads.
     pub bytes_per_s: u64,
-    /// For each of its paths the mark of the file system that is there ([`SITE_MARK`]); empty where none can be read or made.
+    /// For each of its paths the mark of the file system there ([`SITE_MARK`]); empty where no mark can be
+    /// read or made.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub site_marks: Vec<String>,
-    /// Why it takes no work, as it knows itself, for people; empty if it does.
+    /// The reason why it takes no work, as it knows itself, for people; empty if it takes work.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub ill: String,
-    /// Why a manager leaves it out for now, for people; empty if none does.
+    /// The reason why a manager excludes it for now, for people; empty if none does.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub left_out: String,
 }
 
-/// The file beneath each path of a mover by which the movers of a site know that they see the same storage. It is never copied.
+/// The file beneath each path of a mover that shows the movers of a site that they have the same storage. It
+/// is never copied.
 pub const SITE_MARK: &str = ".carrack.site";
 
 impl MoverRecord {
-    /// The directory of its own that holds a path, and the mark there; the innermost, if several do.
+    /// The mover's directory that contains a path, with its mark; of several the innermost.
     pub fn reach(&self, path: &str) -> Option<(&str, &str)> {
-        let holds = |(_, prefix): &(usize, &String)| Path::new(path).starts_with(prefix);
-        let (index, prefix) =
-            self.paths.iter().enumerate().filter(holds).max_by_key(|(_, prefix)| prefix.len())?;
+        let (index, prefix) = self
+            .paths
+            .iter()
+            .enumerate()
+            .filter(|(_, prefix)| Path::new(path).starts_with(prefix))
+            .max_by_key(|(_, prefix)| prefix.len())?;
         Some((prefix, self.site_marks.get(index).map_or("", |mark| mark)))
     }
 
-    /// Whether it can read or write at a path of a site.
+    /// Returns true if it can read or write at a path of a site.
     pub fn reaches(&self, site: &str, path: &str) -> bool {
         self.site == site && self.reach(path).is_some()
     }
 
-    /// Whether it is neither ending nor ill.
+    /// Returns true if it is neither draining nor ill.
     pub fn takes_work(&self) -> bool {
         self.state != MoverState::Draining && self.ill.is_empty()
     }
 }
 
-/// The same movers with what only their reader can tell: which of them speak another protocol than most, and so are paired with few
-/// or none.
+/// The movers with a note for each that speaks another protocol than most, which only their reader can tell:
+/// it is paired with few others or none.
 pub fn with_protocols(mut movers: Vec<MoverRecord>) -> Vec<MoverRecord> {
-    let count = |protocol: u32| movers.iter().filter(|mover| mover.protocol == protocol).count();
-    let Some(most) =
-        movers.iter().map(|mover| mover.protocol).max_by_key(|&protocol| (count(protocol), protocol))
-    else {
+    let protocols: Vec<u32> = movers.iter().map(|mover| mover.protocol).collect();
+    let Some(most) = protocols.iter().copied().max_by_key(|&protocol| {
+        let count = protocols.iter().filter(|&&other| other == protocol).count();
+        (count, protocol)
+    }) else {
         return movers;
     };
     for mover in movers.iter_mut().filter(|mover| mover.protocol != most) {
@@ -567,15 +582,13 @@ mod tests {
 
     #[test]
     fn movers_of_another_protocol_than_most_are_told() {
-        let mover = |protocol: u32| {
+        fn told(protocols: &[u32]) -> Vec<bool> {
             let text = r#"{"version":1,"id":"m","site":"s","host":"h","addresses":[],"ca_pem":"","paths":[],"pairs_max":1,
                 "pairs":0,"lanes":1,"software":"0.1.0","protocol":7,"state":"idle","bytes_per_s":0}"#;
-            MoverRecord { protocol, ..serde_json::from_str(text).unwrap() }
-        };
-        let told = |protocols: &[u32]| -> Vec<bool> {
-            let movers = with_protocols(protocols.iter().map(|&protocol| mover(protocol)).collect());
-            movers.iter().map(|mover| !mover.left_out.is_empty()).collect()
-        };
+            let mover: MoverRecord = serde_json::from_str(text).unwrap();
+            let movers = protocols.iter().map(|&protocol| MoverRecord { protocol, ..mover.clone() });
+            with_protocols(movers.collect()).iter().map(|mover| !mover.left_out.is_empty()).collect()
+        }
         assert_eq!(told(&[9, 8, 9]), [false, true, false]);
         assert_eq!(told(&[8, 9]), [true, false], "of as many the newer ones are right");
         assert_eq!(told(&[9, 9]), [false, false]);

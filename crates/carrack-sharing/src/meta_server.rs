@@ -1,4 +1,4 @@
-//! The meta-server: a [`GrantServer`] with a clock, behind a lock, and with limits on what it can be told.
+//! The meta-scheduler's server: a [`GrantServer`] with a clock, behind a lock, with limits on its requests.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,43 +10,43 @@ use carrack_plan::grants::{Answer, Ask, Batch, GrantServer, Held, Load, Moved, T
 use super::health::{HealthSettings, HealthThread};
 use super::settings::{DEFAULT_CLASS, SharingSettings};
 
-/// Targets that a batch may ask for, hold, or give back: more than the largest parallel file systems have.
+/// The most targets in a list of a batch: more than the largest parallel file systems have.
 const TARGETS_OF_BATCH_MAX: usize = 2_048;
 
-/// Bytes of a target's name: `FS/PIECE`.
+/// The longest name of a target in bytes: `FS/PIECE`.
 const TARGET_BYTES_MAX: usize = 255;
 
-/// Bytes of a client's name.
+/// The longest name of a client in bytes.
 const CLIENT_BYTES_MAX: usize = 128;
 
-/// Clients at the same time, and those that are one caller's: what they ask for is kept in memory.
+/// The most clients at the same time, in total and for one caller: their requests are kept in memory.
 const CLIENTS_MAX: usize = 1_024;
 const CLIENTS_OF_CALLER_MAX: usize = 256;
 
-/// Between a caller and what it calls its client.
+/// Between a caller and its client's name.
 const SEPARATOR: char = '/';
 
-/// Why a batch is not answered. Whoever sent it goes on as if nobody shared the file system.
+/// The reason why a batch is refused. Its client continues as if no other transfer shared the file system.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// It says too much.
+    /// The batch names too many targets.
     #[error("a batch can speak of {TARGETS_OF_BATCH_MAX} targets, not of {0}")]
     TooMany(usize),
-    /// A name is empty, or longer than names are.
+    /// A name is empty or too long.
     #[error("{what} has 1 to {bytes_max} bytes without control characters")]
     Name {
-        /// Whose name.
+        /// The kind of name.
         what: &'static str,
-        /// The longest.
+        /// The longest name in bytes.
         bytes_max: usize,
     },
-    /// There are as many clients as there can be, or as one caller can have.
+    /// The limit of clients is reached, in total or for the caller.
     #[error("{0} clients ask already")]
     Full(usize),
 }
 
 impl Refusal {
-    /// What the one who asks can do.
+    /// Advice for the client.
     pub fn hint(&self) -> &'static str {
         match self {
             Refusal::TooMany(_) => "ask for those that have the most work, and for the rest later",
@@ -55,7 +55,7 @@ impl Refusal {
         }
     }
 
-    /// Whether the same may work later.
+    /// Returns true if the same request may succeed later.
     pub fn may_pass(&self) -> bool {
         matches!(self, Refusal::Full(_))
     }
@@ -63,8 +63,9 @@ impl Refusal {
 
 /// Grants the targets of all file systems of its scope.
 ///
-/// It may be called from plain threads and from tasks: nothing in it waits but for the lock, which is held for as long as an answer takes:
-/// 66 µs for a batch of 64 targets where 16 clients ask for the same ones (`how_long_an_answer_takes`, two cores with other work).
+/// Threads and async tasks may call it: it waits only for its lock, which is held while an answer is
+/// computed. That takes 66 µs for a batch of 64 targets that 16 clients ask for (`how_long_an_answer_takes`,
+/// two cores with other work).
 #[derive(Debug)]
 pub struct MetaServer {
     started_at: Instant,
@@ -72,27 +73,27 @@ pub struct MetaServer {
 }
 
 impl MetaServer {
-    /// One that begins now, and listens at first to what clients hold of an earlier one.
+    /// Starts a server, which first waits for clients to report the grants of an earlier server.
     pub fn start(settings: SharingSettings) -> MetaServer {
         let SharingSettings { grants, classes } = with_default_unnamed(settings);
-        // Two starts in one nanosecond are one.
+        // Two starts within one nanosecond have the same epoch.
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let epoch = u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX).max(1);
         let server = GrantServer::new(grants, classes, epoch, Duration::ZERO);
         MetaServer { started_at: Instant::now(), server: Mutex::new(server) }
     }
 
-    /// Goes over to other settings, while clients go on with what they have.
+    /// Changes the settings. Clients keep their grants.
     pub fn change(&self, settings: SharingSettings) {
         let SharingSettings { grants, classes } = with_default_unnamed(settings);
         self.server().change(grants, classes, self.now());
     }
 
-    /// Takes in a batch that came from `caller`, and says what its client has now. Clients of different callers are different ones,
-    /// whatever they are called; whether the caller may use the class is looked at before.
+    /// Accepts a batch from `caller` and returns the grants of its client. Clients of different callers are
+    /// different clients, even with the same name. The caller's right to the class has been checked before.
     ///
     /// # Errors
-    /// What is out of bounds; then nothing was taken in.
+    /// A limit that the batch exceeds. The batch then has no effect.
     pub fn answer(&self, caller: &str, batch: Batch) -> Result<Answer, Refusal> {
         check(&batch)?;
         let client = format!("{caller}{SEPARATOR}{}", batch.client);
@@ -105,35 +106,40 @@ impl MetaServer {
         Ok(server.answer(self.now(), &batch))
     }
 
-    /// Every target that anybody speaks of and that is the one of this name, or a piece of the file system of this name (all, if it is
-    /// empty), by name. Clients are `CALLER/NAME`.
+    /// Known targets by name: the target `name`, or the targets of the file system `name`, or all if it is
+    /// empty. Clients are `CALLER/NAME`.
     pub fn targets(&self, name: &str) -> Vec<TargetView> {
         let mut targets = self.server().targets(self.now());
         targets.retain(|target| is_of(&target.target, name));
         targets
     }
 
-    /// Has targets be granted by what computation leaves of them, for as long as what this returns is kept. `say` hears what people
-    /// should know.
+    /// Measures the load of computation on targets and grants the rest, until the returned thread is dropped.
+    /// `say` gets notices for people.
     ///
     /// # Errors
-    /// The system's, if there can't be a thread.
+    /// The system's error if the thread can't be started.
     pub fn measure(
         self: &Arc<MetaServer>,
         settings: HealthSettings,
         say: impl Fn(String) + Send + 'static,
     ) -> io::Result<HealthThread> {
         let (asked, told) = (Arc::clone(self), Arc::clone(self));
-        let tell = move |target: &str, load| told.set_load(target, load);
-        HealthThread::start(settings, move || asked.moved_bytes(), tell, say)
+        HealthThread::start(
+            settings,
+            move || asked.moved_bytes(),
+            move |target, load| told.set_load(target, load),
+            say,
+        )
     }
 
-    /// What computation uses of a target, and is expected to.
+    /// Sets a target's present and expected load by computation.
     pub fn set_load(&self, target: &str, load: Load) {
         self.server().set_load(target, load, self.now());
     }
 
-    /// Bytes that transfers told they moved from or to each target since the start: what a load is not to contain.
+    /// Bytes that transfers have reported for each target since the start. They are subtracted from the
+    /// measured load.
     pub fn moved_bytes(&self) -> Vec<(String, u64)> {
         self.server().moved_bytes().map(|(target, bytes)| (target.to_owned(), bytes)).collect()
     }
@@ -142,13 +148,13 @@ impl MetaServer {
         self.started_at.elapsed()
     }
 
-    /// What a thread that panicked left behind is leases, which end by themselves.
+    /// A panicked thread leaves only leases, which expire.
     fn server(&self) -> MutexGuard<'_, GrantServer> {
         self.server.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// In messages the class of those who name none has no name.
+/// In messages, the default class has an empty name.
 fn with_default_unnamed(mut settings: SharingSettings) -> SharingSettings {
     if let Some(class) = settings.classes.remove(DEFAULT_CLASS) {
         settings.classes.insert(String::new(), class);
@@ -168,6 +174,9 @@ fn check(batch: &Batch) -> Result<(), Refusal> {
         return Err(Refusal::TooMany(count));
     }
     name(&batch.client, "a client's name", CLIENT_BYTES_MAX)?;
+    if !batch.session.is_empty() {
+        name(&batch.session, "a session's name", CLIENT_BYTES_MAX)?;
+    }
     if !batch.class.is_empty() {
         name(&batch.class, "a class's name", CLASS_BYTES_MAX)?;
     }
@@ -183,8 +192,8 @@ fn name(name: &str, what: &'static str, bytes_max: usize) -> Result<(), Refusal>
 }
 
 fn make_room(server: &GrantServer, caller: &str) -> Result<(), Refusal> {
-    let is_own = |client: &&str| client.split_once(SEPARATOR).is_some_and(|(other, _)| other == caller);
-    let (all, own) = (server.clients().count(), server.clients().filter(is_own).count());
+    let callers = server.clients().filter_map(|client| client.split_once(SEPARATOR));
+    let (all, own) = (server.clients().count(), callers.filter(|(other, _)| *other == caller).count());
     match (all, own) {
         (CLIENTS_MAX.., _) => Err(Refusal::Full(all)),
         (_, CLIENTS_OF_CALLER_MAX..) => Err(Refusal::Full(own)),
@@ -197,27 +206,28 @@ mod tests {
     use std::collections::BTreeMap;
     use std::thread::sleep;
 
-    use carrack_plan::grants::{Class, Grant};
+    use carrack_plan::grants::Class;
 
     use super::*;
 
     fn asking(client: &str, number: u64, targets: &[&str]) -> Batch {
-        let ask = |target: &&str| Ask { target: (*target).to_owned(), objects: 1, bytes: 1, waits_us: 0 };
-        let asks = targets.iter().map(ask).collect();
+        let mut asks = Vec::new();
+        for target in targets {
+            asks.push(Ask { target: (*target).to_owned(), objects: 1, bytes: 1, waits_us: 0 });
+        }
         Batch { client: client.to_owned(), number, threads: 8, asks, ..Batch::default() }
     }
 
     fn holding(answer: &Answer, batch: Batch) -> Batch {
-        let held = |grant: &Grant| Held {
-            id: grant.id,
-            target: grant.target.clone(),
-            ends_in_us: grant.ends_in_us,
-            ..Held::default()
-        };
-        Batch { epoch: answer.epoch, held: answer.grants.iter().map(held).collect(), ..batch }
+        let mut held = Vec::new();
+        for grant in &answer.grants {
+            let (id, ends_in_us) = (grant.id, grant.ends_in_us);
+            held.push(Held { id, target: grant.target.clone(), ends_in_us, ..Held::default() });
+        }
+        Batch { epoch: answer.epoch, held, ..batch }
     }
 
-    /// One that has listened for long enough.
+    /// A server after its initial wait.
     fn settled(settings: SharingSettings) -> MetaServer {
         let silence = settings.grants.silence();
         let server = MetaServer::start(settings);
@@ -231,7 +241,7 @@ mod tests {
         let first = server.answer("1", asking("a", 1, &["fs/x"])).unwrap();
         assert_eq!(first.grants.len(), 1);
         assert_ne!(first.epoch, 0);
-        // The same name of another caller's is another client.
+        // The same name of another caller is another client.
         let second = server.answer("2", asking("a", 1, &["fs/x"])).unwrap();
         assert_eq!(second.grants, []);
         server.set_load("fs/x", Load { present: 0.25, expected: 0.5 });
@@ -243,7 +253,7 @@ mod tests {
         let told = Batch { moved: vec![Moved { target: "fs/x".into(), bytes: 9 }], ..told };
         server.answer("1", told).unwrap();
         assert_eq!(server.moved_bytes(), [("fs/x".to_owned(), 9)]);
-        // Who ends makes room at once.
+        // A client that leaves makes room at once.
         server.answer("1", Batch { leaves: true, ..asking("a", 3, &[]) }).unwrap();
         assert_eq!(server.answer("2", asking("a", 2, &["fs/x"])).unwrap().grants.len(), 1);
     }
@@ -264,14 +274,14 @@ mod tests {
         let many: Vec<String> = (0..=TARGETS_OF_BATCH_MAX).map(|n| format!("fs/{n}")).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         let long = "x".repeat(TARGET_BYTES_MAX + 1);
-        let with = |target: &str| {
+        fn held_and_returned(target: &str) -> (Batch, Batch) {
             let held = vec![Held { target: target.to_owned(), ..Held::default() }];
             (
                 Batch { held: held.clone(), ..asking("a", 1, &[]) },
                 Batch { returns: held, ..asking("a", 1, &[]) },
             )
-        };
-        let ((held, returned), (control, _)) = (with(&long), with("a\nb"));
+        }
+        let ((held, returned), (control, _)) = (held_and_returned(&long), held_and_returned("a\nb"));
         for batch in [
             asking("a", 1, &many),
             asking("a", 1, &[&long]),
@@ -293,16 +303,16 @@ mod tests {
     #[test]
     fn nobody_can_have_all_the_places() {
         let server = MetaServer::start(SharingSettings::default());
-        let begin = |caller: usize, client: usize| {
+        fn begin(server: &MetaServer, caller: usize, client: usize) -> Result<Answer, Refusal> {
             server.answer(&caller.to_string(), asking(&client.to_string(), 1, &["x"]))
-        };
-        (0..CLIENTS_OF_CALLER_MAX).for_each(|client| drop(begin(0, client).unwrap()));
-        let refusal = begin(0, CLIENTS_OF_CALLER_MAX).unwrap_err();
+        }
+        (0..CLIENTS_OF_CALLER_MAX).for_each(|client| drop(begin(&server, 0, client).unwrap()));
+        let refusal = begin(&server, 0, CLIENTS_OF_CALLER_MAX).unwrap_err();
         assert!(refusal == Refusal::Full(CLIENTS_OF_CALLER_MAX) && refusal.may_pass());
-        begin(0, 0).unwrap();
+        begin(&server, 0, 0).unwrap();
         let others = CLIENTS_MAX - CLIENTS_OF_CALLER_MAX;
-        (0..others).for_each(|client| drop(begin(1 + client % 64, client).unwrap()));
-        assert_eq!(begin(70, 0).unwrap_err(), Refusal::Full(CLIENTS_MAX));
+        (0..others).for_each(|client| drop(begin(&server, 1 + client % 64, client).unwrap()));
+        assert_eq!(begin(&server, 70, 0).unwrap_err(), Refusal::Full(CLIENTS_MAX));
     }
 
     #[test]
@@ -321,14 +331,15 @@ mod tests {
 
     #[test]
     fn each_start_is_another_epoch() {
-        let epoch = || {
+        let [first, second] = [(); 2].map(|()| {
             let server = MetaServer::start(SharingSettings::default());
             server.answer("1", asking("a", 1, &[])).unwrap().epoch
-        };
-        assert_ne!(epoch(), epoch());
+        });
+        assert_ne!(first, second);
     }
 
-    /// Not a bound, but what the documentation says; `cargo test --release -- --nocapture` prints it.
+    /// Measures the figure in the documentation; `cargo test --release -- --nocapture` prints it. The bound
+    /// is generous.
     #[test]
     fn how_long_an_answer_takes() {
         let server = settled(SharingSettings { classes: BTreeMap::new(), ..Default::default() });

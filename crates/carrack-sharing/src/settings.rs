@@ -1,4 +1,4 @@
-//! What a meta-server is told at its start.
+//! The settings of the meta-scheduler's server.
 
 use std::collections::BTreeMap;
 
@@ -6,31 +6,31 @@ use carrack_plan::grants::{Class, GrantSettings};
 
 use super::health::HealthSettings;
 
-/// What the class of those who name none is called where it needs a name. In messages it is empty.
+/// The name of the default class in settings. In messages it is empty.
 pub const DEFAULT_CLASS: &str = "default";
 
-/// How a meta-server grants, and to whom how much.
+/// The settings of grants, and the classes of clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SharingSettings {
     /// Bursts and privileged users.
     pub grants: GrantSettings,
-    /// Classes by name; [`DEFAULT_CLASS`] is that of everybody who names none.
+    /// Classes by name; clients without a class have [`DEFAULT_CLASS`].
     pub classes: BTreeMap<String, Class>,
 }
 
-/// A site of a fleet whose storage targets a manager shares out, and how.
+/// The settings of a fleet's site whose storage targets a manager grants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SiteSharing {
-    /// Its name.
+    /// The site's name.
     pub site: String,
-    /// How its targets are granted.
+    /// The settings of its grants.
     pub settings: SharingSettings,
-    /// Where is measured what computation does to them, if anywhere.
+    /// The measurement of computation's load on its targets, if there is one.
     pub health: Option<HealthSettings>,
 }
 
 impl SiteSharing {
-    /// By the defaults: no classes, and nothing is measured.
+    /// The default settings: no classes, no measurement.
     pub fn by_default(site: &str) -> SiteSharing {
         SiteSharing { site: site.to_owned(), settings: SharingSettings::default(), health: None }
     }

@@ -1,4 +1,5 @@
-//! Who an owner becomes by the user's rules (`--usermap`, `--groupmap`), at the source, where names and numbers are known.
+//! The user's rules for owners (`--usermap`, `--groupmap`), applied at the source, where names and numbers
+//! are known.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -6,12 +7,12 @@ use std::sync::Arc;
 use carrack_model::{Account, AccountMap, Whose};
 use globset::{Glob, GlobMatcher};
 
-/// Rules in the order in which they are tried.
+/// The rules in the order of their precedence.
 #[derive(Debug, Default)]
-pub(crate) struct AccountRules(Vec<(Test, Account)>);
+pub(crate) struct AccountRules(Vec<(OwnerTest, Account)>);
 
 #[derive(Debug)]
-enum Test {
+enum OwnerTest {
     Numbers(RangeInclusive<u32>),
     Named(GlobMatcher),
     Nameless,
@@ -23,29 +24,34 @@ impl AccountRules {
         AccountRules(rules.collect())
     }
 
-    /// Who it becomes, if a rule is about it. `name` is asked for only if a rule has one.
+    /// Returns the account by which the first matching rule replaces an owner. `name` is called only by rules
+    /// on names.
     pub(crate) fn of(&self, number: u32, name: impl Fn() -> Arc<[u8]>) -> Option<Account> {
-        let is_it = |test: &Test| match test {
-            Test::Numbers(numbers) => numbers.contains(&number),
-            Test::Named(pattern) => {
-                let name = name();
-                std::str::from_utf8(&name).is_ok_and(|name| pattern.is_match(name))
-            }
-            Test::Nameless => name().is_empty(),
-        };
-        self.0.iter().find(|(test, _)| is_it(test)).map(|(_, account)| account.clone())
+        self.0.iter().find(|(test, _)| test.matches(number, &name)).map(|(_, account)| account.clone())
     }
 }
 
-/// What is no pattern is a name.
-fn test(whose: &Whose) -> Option<Test> {
+impl OwnerTest {
+    fn matches(&self, number: u32, name: impl Fn() -> Arc<[u8]>) -> bool {
+        match self {
+            OwnerTest::Numbers(numbers) => numbers.contains(&number),
+            OwnerTest::Named(pattern) => {
+                std::str::from_utf8(&name()).is_ok_and(|name| pattern.is_match(name))
+            }
+            OwnerTest::Nameless => name().is_empty(),
+        }
+    }
+}
+
+/// A name that is no valid pattern stands for itself.
+fn test(whose: &Whose) -> Option<OwnerTest> {
     match whose {
-        Whose::Numbers(numbers) => Some(Test::Numbers(numbers.clone())),
+        Whose::Numbers(numbers) => Some(OwnerTest::Numbers(numbers.clone())),
         Whose::Named(name) => {
             let pattern = Glob::new(name).or_else(|_| Glob::new(&globset::escape(name)));
-            Some(Test::Named(pattern.ok()?.compile_matcher()))
+            Some(OwnerTest::Named(pattern.ok()?.compile_matcher()))
         }
-        Whose::Nameless => Some(Test::Nameless),
+        Whose::Nameless => Some(OwnerTest::Nameless),
     }
 }
 
@@ -57,8 +63,6 @@ mod tests {
     fn the_first_rule_that_matches_counts() {
         let map = "alice:1,al*:2,100-199:3,b?b:4,x[y:5,:6";
         let rules = AccountRules::new(&AccountMap::parse(map).unwrap());
-        let becomes =
-            |number, name: &str| rules.of(number, || name.as_bytes().into()).map(|account| account.number);
         for (number, name, expected) in [
             (7, "alice", Some(1)),
             (7, "albert", Some(2)),
@@ -70,7 +74,8 @@ mod tests {
             (7, "", Some(6)),
             (0, "root", None),
         ] {
-            assert_eq!(becomes(number, name), expected, "{number} {name}");
+            let becomes = rules.of(number, || name.as_bytes().into()).map(|account| account.number);
+            assert_eq!(becomes, expected, "{number} {name}");
         }
     }
 

@@ -1,7 +1,8 @@
-//! How a relative path is resolved beneath a held directory without ever leaving it.
+//! Resolution of a relative path beneath a held directory, which no path leaves.
 //!
-//! `openat2` does it in the kernel with one call for each 4 KiB of path; kernels before 5.6 (and seccomp filters of that
-//! time) get a walk component by component. Neither follows a symbolic link, and `..` can't occur in a [`RelPath`].
+//! `openat2` resolves in the kernel, with one call for each 4 KiB of path. Kernels before 5.6 (and seccomp
+//! filters of that time) get a walk component by component. Neither follows a symbolic link, and a
+//! [`RelPath`] contains no `..`.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
@@ -10,51 +11,55 @@ use carrack_model::RelPath;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::{Errno, Result};
 
-/// Longest path that one system call takes (`PATH_MAX` without its NUL).
+/// Longest path of a single system call (`PATH_MAX` without its NUL).
 const PIECE_BYTES_MAX: usize = 4_095;
 
-/// How often `openat2` is asked again when a concurrent rename made it give up; after that the walk by components,
-/// which can't be disturbed so, decides.
+/// Calls of `openat2` that a concurrent rename may interrupt. After these the walk by components decides,
+/// which no rename interrupts.
 const ATTEMPTS_MAX: usize = 8;
 
-/// A directory to read from and to resolve names in.
+/// Flags of a directory that is read and resolves names.
 pub(crate) const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// A directory to resolve names in only; needs no permission to read it.
+/// Flags of a directory that only resolves names; opening it needs no read permission.
 pub(crate) const PASSAGE: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// Opens the directory `path` beneath `base` with `flags`.
 ///
-/// A symbolic link in the way is `ELOOP` or `ENOTDIR`.
+/// A symbolic link in the path fails with `ELOOP` or `ENOTDIR`.
 pub(crate) fn open_beneath(base: BorrowedFd<'_>, path: &RelPath, flags: OFlags) -> Result<OwnedFd> {
     if path.is_root() {
         return openat(base, c".", flags, Mode::empty());
     }
-    match openat2_is_there() {
-        true => by_pieces(base, path.as_bytes(), flags, resolve_piece),
-        false => by_components(base, path.components(), flags, open_child),
+    if openat2_is_there() {
+        by_pieces(base, path.as_bytes(), flags, resolve_piece)
+    } else {
+        by_components(base, path.components(), flags, open_child)
     }
 }
 
-/// As [`open_beneath`], with links in the way followed wherever they lead.
+/// Opens the directory `path` like [`open_beneath`], but follows symbolic links, also out of `base`.
 pub(crate) fn open_through(base: BorrowedFd<'_>, path: &RelPath, flags: OFlags) -> Result<OwnedFd> {
-    let open = |base: BorrowedFd<'_>, piece: &[u8], flags| openat(base, piece, flags, Mode::empty());
     if path.is_root() {
-        return open(base, b".", flags);
+        return open_followed(base, b".", flags);
     }
-    match by_pieces(base, path.as_bytes(), flags, open) {
+    match by_pieces(base, path.as_bytes(), flags, open_followed) {
         // More links than the kernel follows in one call.
-        Err(Errno::LOOP) => by_components(base, path.components(), flags, open),
+        Err(Errno::LOOP) => by_components(base, path.components(), flags, open_followed),
         answer => answer,
     }
 }
 
-/// Opens the one name `name` in `base` with `flags` and without following a link.
+fn open_followed(base: BorrowedFd<'_>, piece: &[u8], flags: OFlags) -> Result<OwnedFd> {
+    openat(base, piece, flags, Mode::empty())
+}
+
+/// Opens the single name `name` in `base` with `flags`, without following a link.
 pub(crate) fn open_child(base: BorrowedFd<'_>, name: &[u8], flags: OFlags) -> Result<OwnedFd> {
     openat(base, name, flags | OFlags::NOFOLLOW, Mode::empty())
 }
 
-/// Decided once for the process: a filter that answers `EPERM` does so for every call.
+/// Decided once for the process: a seccomp filter that answers `EPERM` does so for every call.
 fn openat2_is_there() -> bool {
     static THERE: OnceLock<bool> = OnceLock::new();
     *THERE.get_or_init(|| {
@@ -82,7 +87,7 @@ fn by_pieces(
     }
 }
 
-/// As many whole components as one system call takes, and what follows them.
+/// Splits off as many whole components as one system call takes; returns them and the rest.
 fn cut_piece(path: &[u8]) -> (&[u8], &[u8]) {
     if path.len() <= PIECE_BYTES_MAX {
         return (path, b"");
@@ -158,14 +163,15 @@ mod tests {
         symlink("..", dir.path().join("a/up")).unwrap();
         symlink("self", dir.path().join("self")).unwrap();
         let base = openat(CWD, dir.path(), PASSAGE, Mode::empty()).unwrap();
-        let open =
-            |path: &str| open_through(base.as_fd(), &RelPath::new(path.as_bytes()).unwrap(), DIRECTORY);
-        let there = identity(open("a/b"));
-        assert_eq!(identity(open("a/up/a/b")), there);
-        // More links than one call of the kernel follows, and a path of several pieces.
-        assert_eq!(identity(open(&format!("{}a/b", "a/up/".repeat(45)))), there);
-        assert_eq!(identity(open(&format!("{}a/b", "a/up/".repeat(2_000)))), there);
-        assert_eq!(open("self").unwrap_err(), Errno::LOOP);
+        fn open(base: &OwnedFd, path: &str) -> Result<OwnedFd> {
+            open_through(base.as_fd(), &RelPath::new(path.as_bytes()).unwrap(), DIRECTORY)
+        }
+        let there = identity(open(&base, "a/b"));
+        assert_eq!(identity(open(&base, "a/up/a/b")), there);
+        // More links than the kernel follows in one call, and a path of several pieces.
+        assert_eq!(identity(open(&base, &format!("{}a/b", "a/up/".repeat(45)))), there);
+        assert_eq!(identity(open(&base, &format!("{}a/b", "a/up/".repeat(2_000)))), there);
+        assert_eq!(open(&base, "self").unwrap_err(), Errno::LOOP);
     }
 
     #[test]

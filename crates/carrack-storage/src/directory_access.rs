@@ -1,8 +1,8 @@
-//! Directories of this user's own whose modes deny him what a transfer has to do in them: they are made accessible for the
-//! while, and get their modes back.
+//! Temporary access to this user's own directories whose modes deny their owner the operations of a transfer.
+//! Their modes are restored afterwards.
 //!
-//! Owns the list of those that are changed. Asked only after a call was denied, so that a transfer to ordinary directories
-//! pays nothing. Any number of threads may ask.
+//! Owns the list of the changed directories. It is consulted only after a call was denied, so that a transfer
+//! to ordinary directories pays nothing. Any number of threads may call it.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -17,31 +17,31 @@ use crate::Root;
 use crate::beneath::{DIRECTORY, PASSAGE, open_beneath, open_child};
 use crate::status::permissions;
 
-/// What an owner has to be allowed to list a directory, to resolve names in it, and to change them.
+/// The owner's permissions to list a directory, to resolve names in it, and to change them.
 const ACCESS: Mode = Mode::RWXU;
 
 /// The owner's permission to search a directory.
 const OWNER_SEARCH: u32 = 0o100;
 
-/// The directories beneath a root that are accessible for the while, see the module's comment.
+/// The directories beneath a root whose modes are changed for the duration of a transfer.
 #[derive(Debug)]
 pub struct DirectoryAccess {
     root: Arc<Root>,
-    /// With the modes that they had.
+    /// Their original modes.
     changed: Mutex<BTreeMap<RelPath, u32>>,
 }
 
-/// Which directories get their modes back.
+/// Selects the directories whose modes are restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Restoring {
-    /// Those that can still be searched then.
+    /// The directories that their owner can search under the original mode.
     Open,
     /// All that are left.
     All,
 }
 
 impl DirectoryAccess {
-    /// For directories beneath `root`.
+    /// Manages directories beneath `root`.
     pub fn new(root: Arc<Root>) -> DirectoryAccess {
         DirectoryAccess { root, changed: Mutex::default() }
     }
@@ -50,31 +50,24 @@ impl DirectoryAccess {
         self.changed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An earlier session has changed the directory `path`, whose permission bits were `mode`, and did not come to restore them.
+    /// Takes over the directory `path`, which an earlier session changed from the mode `mode` and did not
+    /// restore.
     pub fn adopt(&self, path: &RelPath, mode: u32) {
         self.changed().entry(path.clone()).or_insert(mode);
     }
 
-    /// Makes the directory `path`, or the nearest one above it that there is, accessible to its owner, and those above it
-    /// searchable, as far as they are this user's own. Before a mode is changed `record` is told of it, and may prevent that.
-    /// Returns whether what was denied is worth another try.
+    /// Makes the directory `path`, or its nearest existing ancestor, accessible to its owner, and the
+    /// directories above it searchable, as far as this user owns them. `record` is called before each change
+    /// of a mode and may refuse it. Returns true if the denied operation is worth another try.
     pub fn grant(&self, path: &RelPath, record: impl Fn(&RelPath, u32) -> bool) -> bool {
         let mut changed = self.changed();
-        let mut widen_at = |held: BorrowedFd<'_>, at: &RelPath| {
-            let is_known = changed.contains_key(at);
-            match widen(held, |mode| is_known || record(at, mode)) {
-                Some(mode) => {
-                    changed.entry(at.clone()).or_insert(mode);
-                    true
-                }
-                None => is_known,
-            }
-        };
         let Ok(mut held) = self.root.as_fd().try_clone_to_owned() else { return false };
         let mut at = RelPath::root();
         for name in path.components() {
             let opened = match open_child(held.as_fd(), name, PASSAGE) {
-                Err(Errno::ACCESS) if widen_at(held.as_fd(), &at) => open_child(held.as_fd(), name, PASSAGE),
+                Err(Errno::ACCESS) if widen_at(&mut changed, held.as_fd(), &at, &record) => {
+                    open_child(held.as_fd(), name, PASSAGE)
+                }
                 opened => opened,
             };
             held = match (opened, at.join(name)) {
@@ -86,15 +79,15 @@ impl DirectoryAccess {
                 _ => return false,
             };
         }
-        widen_at(held.as_fd(), &at)
+        widen_at(&mut changed, held.as_fd(), &at, &record)
     }
 
-    /// Gives directories the modes back that they had, unless they have other ones by now. Returns the paths of those where that
+    /// Restores the modes of directories that nothing else has changed since. Returns the paths where this
     /// failed.
     pub fn restore(&self, which: Restoring) -> Vec<(RelPath, Errno)> {
         let mut changed = self.changed();
         let mut failed = Vec::new();
-        // What is in a directory comes first.
+        // Children come before their parents.
         let paths: Vec<RelPath> = changed.keys().rev().cloned().collect();
         for path in paths {
             let mode = changed[&path];
@@ -110,22 +103,41 @@ impl DirectoryAccess {
         failed
     }
 
-    /// Whether no directory is changed.
+    /// Returns true if no directory is changed.
     pub fn is_empty(&self) -> bool {
         self.changed().is_empty()
     }
 
     fn restore_one(&self, path: &RelPath, mode: u32) -> Result<(), Errno> {
-        let held = match path.is_root() {
-            true => self.root.as_fd().try_clone_to_owned().map_err(|_| Errno::MFILE)?,
-            false => open_beneath(self.root.as_fd(), path, PASSAGE)?,
+        let held = if path.is_root() {
+            self.root.as_fd().try_clone_to_owned().map_err(|_| Errno::MFILE)?
+        } else {
+            open_beneath(self.root.as_fd(), path, PASSAGE)?
         };
         restore_mode(held.as_fd(), Mode::from_raw_mode(mode))
     }
 }
 
-/// Makes an own directory accessible, unless `allows` says no; returns its permission bits before. Nothing if that is not what
-/// it lacks.
+/// Widens the directory `at` and remembers its mode. Returns true if it is accessible by this or an earlier
+/// call.
+fn widen_at(
+    changed: &mut BTreeMap<RelPath, u32>,
+    held: BorrowedFd<'_>,
+    at: &RelPath,
+    record: impl Fn(&RelPath, u32) -> bool,
+) -> bool {
+    let is_known = changed.contains_key(at);
+    match widen(held, |mode| is_known || record(at, mode)) {
+        Some(mode) => {
+            changed.entry(at.clone()).or_insert(mode);
+            true
+        }
+        None => is_known,
+    }
+}
+
+/// Makes an own directory accessible, unless `allows` refuses; returns its former permission bits. Returns
+/// none if the directory belongs to another user or is accessible already.
 pub(crate) fn widen(held: BorrowedFd<'_>, allows: impl FnOnce(u32) -> bool) -> Option<u32> {
     let stat = fstat(held).ok()?;
     let mode = mode_of(&stat);
@@ -136,7 +148,7 @@ pub(crate) fn widen(held: BorrowedFd<'_>, allows: impl FnOnce(u32) -> bool) -> O
     Some(mode.as_raw_mode())
 }
 
-/// Takes back what [`widen`] did, if the mode is still the one that it set.
+/// Reverts [`widen`] if nothing else has changed the mode since.
 pub(crate) fn restore_mode(held: BorrowedFd<'_>, mode: Mode) -> Result<(), Errno> {
     let present = mode_of(&fstat(held)?) & permission_bits();
     if present != (mode | ACCESS) & permission_bits() {
@@ -145,8 +157,8 @@ pub(crate) fn restore_mode(held: BorrowedFd<'_>, mode: Mode) -> Result<(), Errno
     set_mode(held, mode)
 }
 
-/// Runs `change`, which removes a name in `directory`; if its mode denies that to its owner, it does not for as long as that
-/// takes.
+/// Runs `change`, which removes a name in `directory`. If the directory's mode denies that to its owner, the
+/// mode is widened for the duration of the call.
 pub(crate) fn with_access<T>(
     directory: BorrowedFd<'_>,
     mut change: impl FnMut() -> Result<T, Errno>,
@@ -157,12 +169,12 @@ pub(crate) fn with_access<T>(
     }
     let Some(mode) = widen(directory, |_| true) else { return Err(Errno::ACCESS) };
     let changed = change();
-    // It could be set a moment ago.
+    // Setting the mode succeeded a moment ago.
     let _ = set_mode(directory, Mode::from_raw_mode(mode));
     changed
 }
 
-/// Without set-user-ID and its like, which a change of the mode may take away.
+/// The bits without set-user-ID and its like, which a change of the mode may clear.
 fn permission_bits() -> Mode {
     Mode::RWXU | Mode::RWXG | Mode::RWXO
 }
@@ -171,7 +183,7 @@ fn mode_of(stat: &Stat) -> Mode {
     Mode::from_raw_mode(permissions(stat.st_mode))
 }
 
-/// Of a directory that may be open to resolve names in only.
+/// Sets the mode of a directory that may be open with `O_PATH`.
 pub(crate) fn set_mode(held: BorrowedFd<'_>, mode: Mode) -> Result<(), Errno> {
     match fchmod(held, mode) {
         Err(Errno::BADF) => {}
@@ -179,7 +191,7 @@ pub(crate) fn set_mode(held: BorrowedFd<'_>, mode: Mode) -> Result<(), Errno> {
     }
     match openat(held, c".", DIRECTORY, Mode::empty()) {
         Ok(opened) => fchmod(opened, mode),
-        // It may not be read, or not be searched.
+        // The mode denies reading or searching it.
         Err(_) => {
             let path = format!("/proc/self/fd/{}", held.as_raw_fd());
             chmodat(CWD, path, mode, AtFlags::empty())
@@ -187,8 +199,8 @@ pub(crate) fn set_mode(held: BorrowedFd<'_>, mode: Mode) -> Result<(), Errno> {
     }
 }
 
-/// Opens the directory for reading that `held` is, if its owner denies that to himself by its mode; returns the mode, too,
-/// which it has to get back.
+/// Opens the directory `held` for reading if it is the user's own and its mode denies that to its owner.
+/// Returns the mode to restore, too.
 pub(crate) fn open_own(held: BorrowedFd<'_>) -> Option<(OwnedFd, Mode)> {
     let mode = Mode::from_raw_mode(widen(held, |_| true)?);
     match openat(held, c".", DIRECTORY, Mode::empty()) {
@@ -231,14 +243,14 @@ mod tests {
         set(&dir, "a/b", 0o2511);
         set(&dir, "a", 0o1555);
         let recorded = std::cell::RefCell::new(Vec::new());
-        let record = |path: &RelPath, mode| {
-            recorded.borrow_mut().push((path.clone(), mode));
-            true
-        };
-        assert!(!access.grant(&RelPath::root(), record), "that is not what it lacks");
-        // What is to be made is made in the nearest one above.
-        assert!(access.grant(&rel("a/new/deep"), record));
-        assert!(access.grant(&rel("a/b"), record) && access.grant(&rel("a/b"), record));
+        // The root is accessible already. A new directory needs access to its nearest existing ancestor.
+        for (path, grants) in [("", false), ("a/new/deep", true), ("a/b", true), ("a/b", true)] {
+            let granted = access.grant(&rel(path), |path, mode| {
+                recorded.borrow_mut().push((path.clone(), mode));
+                true
+            });
+            assert_eq!(granted, grants, "{path}");
+        }
         assert_eq!(*recorded.borrow(), [(rel("a"), 0o1555), (rel("a/b"), 0o2511)]);
         assert_eq!((mode_of(&dir, "a"), mode_of(&dir, "a/b")), (0o1755, 0o2711));
         assert!(access.restore(Restoring::Open).is_empty() && access.is_empty());
@@ -258,7 +270,7 @@ mod tests {
     #[test]
     fn what_shuts_others_off_is_restored_last_and_what_has_another_mode_keeps_it() {
         let (dir, access) = fixture();
-        // An earlier session left them so.
+        // An earlier session left these modes.
         set(&dir, "a/b", 0o755);
         for (path, mode) in [("a", 0o000), ("a/b", 0o555), ("gone", 0o555)] {
             access.adopt(&rel(path), mode);
@@ -268,6 +280,6 @@ mod tests {
         assert_eq!((mode_of(&dir, "a"), mode_of(&dir, "a/b")), (0o700, 0o555));
         set(&dir, "a", 0o750);
         assert!(access.restore(Restoring::All).is_empty() && access.is_empty());
-        assert_eq!(mode_of(&dir, "a"), 0o750, "somebody has changed it since");
+        assert_eq!(mode_of(&dir, "a"), 0o750, "another process has changed the mode since");
     }
 }

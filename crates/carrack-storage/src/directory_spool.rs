@@ -1,12 +1,14 @@
-//! The directories of a transfer whose mode and times are set at its very end, when nothing is created in them any more.
+//! Directories whose mode and times are set at the end of the transfer, after the last entry was created in
+//! them.
 //!
-//! Memory is bounded: beyond [`SPOOL_BYTES_MAX`] the records go to an unlinked file at the destination. One thread at a
-//! time.
+//! Memory is bounded: beyond [`SPOOL_BYTES_MAX`] the records go to an unlinked file at the destination. One
+//! thread at a time uses a spool.
 //!
-//! Records are read back last first, so children mostly come before their parents; parallel threads don't promise it.
-//! It matters only where a parent will lack its owner's search permission and so would shut its children off: such
-//! directories are left for further rounds, one for each depth at which there are any, deepest first. A directory's
-//! times don't depend on the order, as setting the metadata of what is in it does not change them.
+//! Records are read back last first, so children mostly come before their parents; parallel threads don't
+//! guarantee it. The order matters only for a parent whose final mode denies its owner the search permission,
+//! which would make its children unreachable. Such directories are deferred to further passes, one for each
+//! depth that has any, deepest first. A directory's times don't depend on the order, as setting the metadata
+//! of its entries does not change them.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -26,47 +28,47 @@ use crate::sink_file::users_umask;
 use crate::status::{is_regular, mtime_of};
 use crate::{Dress, Keeper, Losses, Root, ScratchNames, SinkError, StoredTimes};
 
-/// Records kept in memory: about 50,000 directories.
+/// Bytes of the records in memory: about 50,000 directories.
 const SPOOL_BYTES_MAX: usize = 4 << 20;
 
-/// What follows the path and the extras in a record: mode (4 bytes), seconds (8), nanoseconds (4), bytes of the extras (4), bytes
-/// of the path (2), all in little-endian order. It stands last so that records can be read backwards. Extras are as in an entry
-/// table: `tag | len << 8`, then the value.
+/// Bytes of a record behind the path and the extras: mode (4 bytes), seconds (8), nanoseconds (4), bytes of
+/// the extras (4), bytes of the path (2), all in little-endian order. They come last so that records can be
+/// read backwards. Extras are encoded as in an entry table: `tag | len << 8`, then the value.
 const TRAILER_BYTES: usize = 22;
 
 /// The owner's permission to search a directory.
 const OWNER_SEARCH: u32 = 0o100;
 
-/// In the mode of a record: it is about a file (`S_IFREG`, inode(7)).
+/// Bit in a record's mode that marks a file (`S_IFREG`, inode(7)).
 const IS_FILE: u32 = 0o100_000;
 
-/// Directories to be finished, see the module's comment.
+/// Directories that wait for their metadata, see the module's comment.
 #[derive(Debug)]
 pub struct DirectorySpool {
     root: Arc<Root>,
     keeper: Arc<Keeper>,
     records: Vec<u8>,
-    spilled: Option<Spilled>,
+    spilled: Option<SpilledRecords>,
 }
 
 /// Blocks of whole records in a file without a name.
 #[derive(Debug)]
-struct Spilled {
+struct SpilledRecords {
     file: File,
-    /// Where each block ends.
+    /// The end offset of each block.
     ends: Vec<u64>,
 }
 
 impl DirectorySpool {
-    /// For directories beneath `root`; owners and attributes are set by `keeper`.
+    /// Collects directories beneath `root`; `keeper` sets owners and attributes.
     pub fn new(root: Arc<Root>, keeper: Arc<Keeper>) -> DirectorySpool {
         DirectorySpool { root, keeper, records: Vec::new(), spilled: None }
     }
 
-    /// Remembers that the directory `path` gets `metadata` and, where they are kept, `extras` at the end.
+    /// Records that the directory `path` gets `metadata` and, if they are kept, `extras` at the end.
     ///
     /// # Errors
-    /// Where the records no longer fit into memory and can't be written at the destination either.
+    /// If the records exceed the memory and can't be written at the destination either.
     pub fn note(
         &mut self,
         path: &RelPath,
@@ -81,7 +83,7 @@ impl DirectorySpool {
         Ok(())
     }
 
-    /// Remembers that the file `path`, which was last changed at `mtime`, gets file flags after which nothing can be done with it.
+    /// Records that the file `path`, last changed at `mtime`, gets file flags that prevent any later change.
     ///
     /// # Errors
     /// As [`DirectorySpool::note`].
@@ -90,63 +92,49 @@ impl DirectorySpool {
         self.note(path, &Metadata { mode: IS_FILE, mtime }, Some(&extras))
     }
 
-    /// Sets the metadata of all directories, and the flags of files whose time is as it was told; returns how many directories succeeded and calls `failed` for each other.
-    pub fn finish(mut self, times: &StoredTimes, mut failed: impl FnMut(EntryFailure)) -> u64 {
-        let mut done_count = 0;
-        let mut is_root_told = false;
+    /// Sets the metadata of all directories, and the flags of files that have not changed since they were
+    /// recorded. Returns the number of finished directories and calls `failed` for each other one.
+    pub fn finish(mut self, times: &StoredTimes, failed: impl FnMut(EntryFailure)) -> u64 {
         let mut closed_depths = BTreeSet::new();
         let records = std::mem::take(&mut self.records);
-        let (root, keeper) = (Arc::clone(&self.root), Arc::clone(&self.keeper));
-        let mut apply = |path: &RelPath, last: &Last| {
-            if last.metadata.mode & IS_FILE != 0 {
-                return fasten_file(&root, &keeper, times, path, last);
-            }
-            is_root_told |= path.is_root();
-            match set_metadata(&root, &keeper, path, last) {
-                Ok(()) => done_count += 1,
-                // Another user's that may be written to but not read.
-                Err(error) if error.is_denied() => {
-                    keeper.losses().count("mode and times", "Permission denied");
-                    done_count += 1;
-                }
-                Err(error) => failed(failure(&root, path, &error)),
-            }
-        };
+        let (root, keeper) = (&*self.root, &*self.keeper);
+        let mut finisher = MetadataFinisher { root, keeper, times, failed, done_count: 0, has_root: false };
         let umask = if keeper.policy().perms { 0 } else { users_umask() };
-        let is_closed = |last: &Last| is_closed(last.metadata.mode & !umask);
-        let mut read = self.for_each(&records, |path, last| {
-            if is_closed(last) {
+        let mut read = self.for_each(&records, |path, record| {
+            if is_closed(record.metadata.mode & !umask) {
                 closed_depths.insert(path.components().count());
             } else {
-                apply(path, last);
+                finisher.apply(path, record);
             }
         });
         for depth in closed_depths.into_iter().rev() {
-            read = read.and(self.for_each(&records, |path, last| {
-                if is_closed(last) && path.components().count() == depth {
-                    apply(path, last);
+            read = read.and(self.for_each(&records, |path, record| {
+                if is_closed(record.metadata.mode & !umask) && path.components().count() == depth {
+                    finisher.apply(path, record);
                 }
             }));
         }
         if let Err(error) = read {
             let error = SinkError::Metadata { action: "reading the list of directories back", error };
-            failed(failure(&root, &RelPath::root(), &error));
+            finisher.fail(&RelPath::root(), &error);
         }
-        // Where modes are kept, each is told that could not be set.
+        // If modes are kept, each mode that could not be set is reported as a failure.
         let unmarked = root.take_unmarked_count();
         if !keeper.policy().perms {
             keeper.losses().count_many(MODE, "the file system changes none", unmarked);
         }
-        if !is_root_told && let Err(error) = settle_root(&root, keeper.losses()) {
-            failed(failure(&root, &RelPath::root(), &error));
+        if !finisher.has_root
+            && let Err(error) = settle_root(root, keeper.losses())
+        {
+            finisher.fail(&RelPath::root(), &error);
         }
-        done_count
+        finisher.done_count
     }
 
     fn spill(&mut self) -> Result<(), SinkError> {
         let spilled = match &mut self.spilled {
             Some(spilled) => spilled,
-            none => none.insert(Spilled { file: nameless_file(&self.root)?, ends: Vec::new() }),
+            none => none.insert(SpilledRecords { file: nameless_file(&self.root)?, ends: Vec::new() }),
         };
         let start = spilled.ends.last().copied().unwrap_or(0);
         spilled.file.write_all_at(&self.records, start).map_err(spill_error)?;
@@ -155,10 +143,10 @@ impl DirectorySpool {
         Ok(())
     }
 
-    /// Calls `visit` for every record, the last one first.
-    fn for_each(&self, newest: &[u8], mut visit: impl FnMut(&RelPath, &Last)) -> io::Result<()> {
+    /// Calls `visit` for every record, in reverse order.
+    fn for_each(&self, newest: &[u8], mut visit: impl FnMut(&RelPath, &DirectoryRecord)) -> io::Result<()> {
         for_each_record(newest, &mut visit)?;
-        let Some(Spilled { file, ends }) = &self.spilled else { return Ok(()) };
+        let Some(SpilledRecords { file, ends }) = &self.spilled else { return Ok(()) };
         let mut block = Vec::new();
         for index in (0..ends.len()).rev() {
             let start = if index == 0 { 0 } else { ends[index - 1] };
@@ -170,13 +158,47 @@ impl DirectorySpool {
     }
 }
 
-/// What a directory gets.
-struct Last {
+/// The state of one [`DirectorySpool::finish`].
+struct MetadataFinisher<'a, F> {
+    root: &'a Root,
+    keeper: &'a Keeper,
+    times: &'a StoredTimes,
+    failed: F,
+    done_count: u64,
+    /// Set when a record for the root itself was applied.
+    has_root: bool,
+}
+
+impl<F: FnMut(EntryFailure)> MetadataFinisher<'_, F> {
+    fn apply(&mut self, path: &RelPath, record: &DirectoryRecord) {
+        let (root, keeper) = (self.root, self.keeper);
+        if record.metadata.mode & IS_FILE != 0 {
+            return fasten_file(root, keeper, self.times, path, record);
+        }
+        self.has_root |= path.is_root();
+        match set_metadata(root, keeper, path, record) {
+            Ok(()) => self.done_count += 1,
+            // A directory of another user that may be written to but not read.
+            Err(error) if error.is_denied() => {
+                keeper.losses().count("mode and times", "Permission denied");
+                self.done_count += 1;
+            }
+            Err(error) => self.fail(path, &error),
+        }
+    }
+
+    fn fail(&mut self, path: &RelPath, error: &SinkError) {
+        (self.failed)(failure(self.root, path, error));
+    }
+}
+
+/// The metadata of one directory or file.
+struct DirectoryRecord {
     metadata: Metadata,
     extras: Option<Extras>,
 }
 
-/// Whether the directory will shut off what is in it.
+/// Returns true if the final mode makes the directory's entries unreachable for its owner.
 fn is_closed(mode: u32) -> bool {
     mode & (OWNER_SEARCH | IS_FILE) == 0
 }
@@ -200,19 +222,19 @@ fn append_record(records: &mut Vec<u8>, path: &RelPath, metadata: &Metadata, ext
     records.extend_from_slice(&path_bytes.to_le_bytes());
 }
 
-fn for_each_record(records: &[u8], visit: &mut impl FnMut(&RelPath, &Last)) -> io::Result<()> {
+fn for_each_record(records: &[u8], visit: &mut impl FnMut(&RelPath, &DirectoryRecord)) -> io::Result<()> {
     let mut rest = records;
     while !rest.is_empty() {
-        let damaged = || io::Error::new(io::ErrorKind::InvalidData, "a damaged record");
-        let (before, path, last) = last_record(rest).ok_or_else(damaged)?;
-        visit(&path, &last);
+        let (before, path, record) = last_record(rest)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a damaged record"))?;
+        visit(&path, &record);
         rest = before;
     }
     Ok(())
 }
 
-/// The last record and what stands before it.
-fn last_record(records: &[u8]) -> Option<(&[u8], RelPath, Last)> {
+/// Splits off the last record; returns the bytes before it first.
+fn last_record(records: &[u8]) -> Option<(&[u8], RelPath, DirectoryRecord)> {
     let (rest, path_bytes) = records.split_last_chunk::<2>()?;
     let (rest, extras_bytes) = rest.split_last_chunk::<4>()?;
     let (rest, nanoseconds) = rest.split_last_chunk::<4>()?;
@@ -225,10 +247,10 @@ fn last_record(records: &[u8]) -> Option<(&[u8], RelPath, Last)> {
     let seconds = i64::from_le_bytes(*seconds);
     let mtime = Timestamp { seconds, nanoseconds: u32::from_le_bytes(*nanoseconds) };
     let metadata = Metadata { mode: u32::from_le_bytes(*mode), mtime };
-    Some((before, RelPath::new(path).ok()?, Last { metadata, extras: extras_of(extras)? }))
+    Some((before, RelPath::new(path).ok()?, DirectoryRecord { metadata, extras: extras_of(extras)? }))
 }
 
-/// None are none; nothing at all if they can't be read.
+/// Decodes extras: an inner none stands for no extras, an outer none for damaged ones.
 fn extras_of(mut rest: &[u8]) -> Option<Option<Extras>> {
     let mut extras = Extras::default();
     while !rest.is_empty() {
@@ -241,25 +263,30 @@ fn extras_of(mut rest: &[u8]) -> Option<Option<Extras>> {
     Some((!extras.is_empty()).then_some(extras))
 }
 
-fn set_metadata(root: &Root, keeper: &Keeper, path: &RelPath, last: &Last) -> Result<(), SinkError> {
+fn set_metadata(
+    root: &Root,
+    keeper: &Keeper,
+    path: &RelPath,
+    record: &DirectoryRecord,
+) -> Result<(), SinkError> {
     let (handle, unreadable) = open_to_finish(root, path)?;
     let stat = fstat(&handle).map_err(|errno| SinkError::metadata("looking at its mode", errno))?;
     let found = unreadable.map_or(stat.st_mode & 0o7777, Mode::as_raw_mode);
     let policy = keeper.policy();
     let is_made = is_provisional(found);
     let (mode, lasting) = match (policy.perms, is_made) {
-        // The bit belongs to the group that the directory has, which is inherited by what is made in it.
-        (true, _) if policy.sets_group_id => (last.metadata.mode, SET_GROUP_ID),
-        (true, _) => (last.metadata.mode, found & SET_GROUP_ID),
+        // The bit belongs to the directory's group, which new entries inherit.
+        (true, _) if policy.sets_group_id => (record.metadata.mode, SET_GROUP_ID),
+        (true, _) => (record.metadata.mode, found & SET_GROUP_ID),
         (false, true) => {
-            let mode = mode_of_new_directory_in(handle.as_fd(), last.metadata.mode, found);
-            let added = if policy.sets_group_id { last.metadata.mode & SET_GROUP_ID } else { 0 };
+            let mode = mode_of_new_directory_in(handle.as_fd(), record.metadata.mode, found);
+            let added = if policy.sets_group_id { record.metadata.mode & SET_GROUP_ID } else { 0 };
             (mode | added, SET_IDS)
         }
         (false, false) => (found, SET_IDS),
     };
-    let metadata = Metadata { mode, mtime: last.metadata.mtime };
-    let extras = last.extras.as_ref().map(|extras| (extras, keeper));
+    let metadata = Metadata { mode, mtime: record.metadata.mtime };
+    let extras = record.extras.as_ref().map(|extras| (extras, keeper));
     let losses = Some(keeper.losses());
     let dress = Dress { metadata: &metadata, extras, losses, policy, lasting };
     let sets_mode = policy.perms || is_made;
@@ -267,17 +294,17 @@ fn set_metadata(root: &Root, keeper: &Keeper, path: &RelPath, last: &Last) -> Re
     let timed =
         if policy.directory_times { dress.set_time(handle.as_fd(), Some(mtime_of(&stat))) } else { Ok(()) };
     let dressed = dressed.and(timed);
-    if let Some(flags) = flags_of(keeper, last) {
+    if let Some(flags) = flags_of(keeper, record) {
         keeper.fasten(handle.as_fd(), flags);
     }
-    // One that got a mode of its own keeps it.
+    // A directory whose mode was set keeps the new one.
     if let Some(mode) = unreadable.filter(|_| dressed.is_err() || !sets_mode) {
         restore_mode(handle.as_fd(), mode).map_err(|errno| SinkError::metadata("setting the mode", errno))?;
     }
     dressed
 }
 
-/// The destination itself, where it was made for entries that go into it: nobody told its mode.
+/// Sets the mode of the destination if it was made for the entries in it and no record gave it one.
 fn settle_root(root: &Root, losses: &Losses) -> Result<(), SinkError> {
     if !fstat(root).is_ok_and(|stat| is_provisional(stat.st_mode)) {
         return Ok(());
@@ -286,7 +313,8 @@ fn settle_root(root: &Root, losses: &Losses) -> Result<(), SinkError> {
     kept(Some(losses), MODE, "setting the mode", settle_provisional(&held))
 }
 
-/// Opens a directory for its metadata to be set. An own one that may not be read is readable meanwhile; then its mode comes with it.
+/// Opens a directory to set its metadata. An own directory that may not be read is made readable; its mode is
+/// returned then.
 fn open_to_finish(root: &Root, path: &RelPath) -> Result<(OwnedFd, Option<Mode>), SinkError> {
     let denied = match root.open_directory(path) {
         Err(error) if Errno::from_io_error(&error) == Some(Errno::ACCESS) => error,
@@ -297,13 +325,13 @@ fn open_to_finish(root: &Root, path: &RelPath) -> Result<(OwnedFd, Option<Mode>)
     Ok((opened.0, Some(opened.1)))
 }
 
-fn flags_of(keeper: &Keeper, last: &Last) -> Option<FileFlags> {
-    last.extras.as_ref().and_then(|extras| keeper.flags_of(extras))
+fn flags_of(keeper: &Keeper, record: &DirectoryRecord) -> Option<FileFlags> {
+    record.extras.as_ref().and_then(|extras| keeper.flags_of(extras))
 }
 
-/// What is not there any more as it was told gets none.
-fn fasten_file(root: &Root, keeper: &Keeper, times: &StoredTimes, path: &RelPath, last: &Last) {
-    let (Some((parent, name)), Some(flags)) = (path.split_last(), flags_of(keeper, last)) else { return };
+/// Sets the flags of a file, unless it is gone or changed since it was recorded.
+fn fasten_file(root: &Root, keeper: &Keeper, times: &StoredTimes, path: &RelPath, record: &DirectoryRecord) {
+    let (Some((parent, name)), Some(flags)) = (path.split_last(), flags_of(keeper, record)) else { return };
     let Ok(held) = root.open_directory(&parent) else { return };
     let how = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let opened = openat(&held, name, how, Mode::empty());
@@ -311,7 +339,7 @@ fn fasten_file(root: &Root, keeper: &Keeper, times: &StoredTimes, path: &RelPath
         Ok((stat, file))
             if is_regular(&stat)
                 && (!keeper.policy().times
-                    || times.is_stored(last.metadata.mtime, mtime_of(&stat), held.as_fd())) =>
+                    || times.is_stored(record.metadata.mtime, mtime_of(&stat), held.as_fd())) =>
         {
             keeper.fasten(file.as_fd(), flags);
         }
@@ -328,7 +356,7 @@ fn failure(root: &Root, path: &RelPath, error: &SinkError) -> EntryFailure {
     EntryFailure { path: root.full_path(path, b""), kind, detail: error.to_string() }
 }
 
-/// A file at the destination that vanishes with its descriptor.
+/// A file at the destination that is removed when its descriptor is closed.
 pub(crate) fn nameless_file(root: &Root) -> Result<File, SinkError> {
     let mode = Mode::RUSR | Mode::WUSR;
     match openat(root, c".", OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, mode) {
@@ -337,7 +365,7 @@ pub(crate) fn nameless_file(root: &Root) -> Result<File, SinkError> {
     }
 }
 
-/// For file systems without `O_TMPFILE`.
+/// The same for file systems without `O_TMPFILE`.
 fn unlinked_file(root: &Root, mode: Mode) -> Result<File, Errno> {
     let scratch =
         ScratchNames::new(None).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
@@ -388,7 +416,7 @@ mod tests {
     fn sets_modes_and_times_whatever_the_order_of_noting() {
         let (dir, root) = fixture();
         root.make_directory(&rel("a/b/c")).unwrap();
-        // Parents come last, as threads may do it, and would shut off what is in them.
+        // Parents come last, as parallel threads may record them, and would make their children unreachable.
         let mut spool = DirectorySpool::new(Arc::clone(&root), keeper());
         let noted = [("a/b/c", 0o1777, 3), ("a/b", 0o000, 2), ("a", 0o600, 1), ("", 0o755, 0)];
         for (path, mode, seconds) in noted {
@@ -414,7 +442,7 @@ mod tests {
         fs::metadata(dir.path().join(path)).unwrap().mode() & 0o7777
     }
 
-    /// Without exact modes.
+    /// A keeper that does not keep modes.
     fn umask_keeper(options: impl Fn(&mut Fidelity)) -> Arc<Keeper> {
         crate::clear_umask();
         let mut fidelity = Fidelity::default();
@@ -430,7 +458,7 @@ mod tests {
             fs::set_permissions(dir.path().join(path), std::os::unix::fs::PermissionsExt::from_mode(mode))
                 .unwrap();
         }
-        // One of them by a session that was killed.
+        // A killed session made one of them.
         root.make_directory(&rel("shared/new")).unwrap();
         root.make_directory(&rel("killed")).unwrap();
         let root = Arc::new(Root::open(dir.path()).unwrap());
@@ -468,7 +496,9 @@ mod tests {
 
     #[test]
     fn set_group_id_and_times_are_as_the_user_wants() {
-        let change = |text: &str| carrack_model::ModeChange::parse(text).unwrap();
+        fn change(text: &str) -> carrack_model::ModeChange {
+            carrack_model::ModeChange::parse(text).unwrap()
+        }
         for (options, mode, mtime) in [
             (&(|fidelity: &mut Fidelity| fidelity.perms = true) as &dyn Fn(&mut Fidelity), 0o755, Some(5)),
             (&|fidelity| fidelity.mode_change = change("D2775"), 0o2755 & !users_umask(), Some(5)),
@@ -478,7 +508,7 @@ mod tests {
             let (dir, root) = fixture();
             root.make_directory(&rel("d")).unwrap();
             let mut spool = DirectorySpool::new(root, umask_keeper(options));
-            // As the group is not kept, the bit goes.
+            // The group is not kept, so the bit is cleared.
             spool.note(&rel("d"), &metadata(0o2755, 5), None).unwrap();
             assert_eq!(spool.finish(&times(), |failure| panic!("{failure}")), 1);
             assert_eq!(mode_of(&dir, "d"), mode);
@@ -512,21 +542,23 @@ mod tests {
         let (dir, root) = fixture();
         let mut spool = DirectorySpool::new(root, keeper());
         let long = vec![vec![b'x'; 250]; 40].join(&b'/');
-        let path_of = |n: u32| rel([format!("{n}/").as_bytes(), &long].concat());
+        let path_of: Vec<_> =
+            (0..1_000u32).map(|n| rel([format!("{n}/").as_bytes(), &long].concat())).collect();
         for n in 0..1_000 {
-            spool.note(&path_of(n), &metadata(n, n.into()), None).unwrap();
+            spool.note(&path_of[n as usize], &metadata(n, n.into()), None).unwrap();
         }
         let blocks = spool.spilled.as_ref().unwrap().ends.len();
         assert!(blocks >= 2 && spool.records.len() <= SPOOL_BYTES_MAX);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "the spool has no name");
         let mut expected = (0..1_000).rev();
         let records = spool.records.clone();
-        let visit = |path: &RelPath, found: &Last| {
-            let n = expected.next().unwrap();
-            assert_eq!((path, &found.metadata), (&path_of(n), &metadata(n, n.into())));
-            assert_eq!(found.extras, None);
-        };
-        spool.for_each(&records, visit).unwrap();
+        spool
+            .for_each(&records, |path, found| {
+                let n = expected.next().unwrap();
+                assert_eq!((path, &found.metadata), (&path_of[n as usize], &metadata(n, n.into())));
+                assert_eq!(found.extras, None);
+            })
+            .unwrap();
         assert!(expected.next().is_none());
     }
 
@@ -555,7 +587,9 @@ mod tests {
 
     #[test]
     fn owners_and_attributes_come_back() {
-        let account = |name: &[u8]| Some(carrack_model::Account { number: 1, name: name.into() });
+        fn account(name: &[u8]) -> Option<carrack_model::Account> {
+            Some(carrack_model::Account { number: 1, name: name.into() })
+        }
         let value = vec![b'v'; 60_000].into();
         let attributes = vec![carrack_model::Attribute { name: b"user.a"[..].into(), value }];
         let extras = Extras { user: account(b"u"), group: account(b""), attributes, ..Extras::default() };

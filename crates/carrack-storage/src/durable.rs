@@ -1,8 +1,9 @@
-//! Making durable what was written, and reading it again from where it lies (L12).
+//! Makes written data durable and reads it back from the storage (L12).
 //!
-//! `syncfs(2)` writes back everything of a file system, also what other programs wrote; for many small files it is still far
-//! cheaper than `fsync(2)` of each. Failures of write-back are told once to each descriptor that was open before (Linux 5.8
-//! and newer): so the descriptor that is synced is held from the transfer's start.
+//! `syncfs(2)` writes back a whole file system, including the data of other programs. For many small files it
+//! is still far cheaper than `fsync(2)` of each. The kernel reports a write-back failure once to each
+//! descriptor that was open before (Linux 5.8 and newer), so the synced descriptor is held from the
+//! transfer's start.
 
 use std::collections::HashSet;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -16,32 +17,32 @@ use rustix::fs::{
 };
 use rustix::io::{Errno, pread};
 
-use crate::target::{Medium, UNKNOWN_MAGIC, magic_of};
 use crate::{Root, SinkError};
+use carrack_layout::{Medium, UNKNOWN_MAGIC, magic_of};
 
-/// FUSE (include/uapi/linux/magic.h): `syncfs(2)` does not reach the process that serves it.
+/// Magic number of FUSE (include/uapi/linux/magic.h), where `syncfs(2)` does not reach the serving process.
 const FUSE_MAGIC: u32 = 0x6573_5546;
 
-/// How often an open file may be said to be stale, with this pause after each.
+/// Calls on an open file that may fail with `ESTALE`, and the pause after each.
 const STALE_TRIES: u32 = 20;
 const STALE_PAUSE: Duration = Duration::from_millis(50);
 
-/// What makes things durable on a file system.
+/// The calls that make data durable on a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durable {
-    /// Nothing does: it lives in memory.
+    /// None: the file system is in memory.
     Never,
-    /// One call for all of it, or one for each file's data.
+    /// One call for the whole file system, or one for each file's data.
     Together,
     /// Only a call for each file and each directory.
     OneByOne,
 }
 
 impl Durable {
-    /// What works where `file` lies.
+    /// The calls that work on the file system of `file`.
     ///
     /// # Errors
-    /// What `fstatfs` says.
+    /// Those of `fstatfs`.
     pub fn of(file: BorrowedFd<'_>) -> Result<Durable, SinkError> {
         let magic =
             magic_of(file).map_err(|errno| SinkError::writing("looking at the file system", errno))?;
@@ -53,34 +54,35 @@ impl Durable {
     }
 }
 
-/// What is done with a file before it gets its name.
+/// The steps that precede the commit of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Care {
-    /// Whether its contents are made durable first.
+    /// Selects the files whose contents are made durable first.
     pub sync: SyncFirst,
-    /// Whether it is read again from the storage and compared.
+    /// Set if the file is read back from the storage and compared.
     pub readback: bool,
 }
 
-/// When a small file's contents are made durable before it is named.
+/// Selects the small files whose contents are made durable before their commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SyncFirst {
-    /// Not here.
+    /// None.
     #[default]
     Never,
-    /// If it replaces another: that one must not be lost by a power cut.
+    /// Files that replace another file, so that a power cut can't lose both.
     Replacing,
-    /// Always.
+    /// All files.
     Always,
 }
 
-/// Makes everything of the file system durable that `directory` lies on.
+/// Makes the whole file system of `directory` durable.
 ///
 /// # Errors
-/// Of any write-back since `directory` was opened; what failed is lost from the page cache, trying again tells nothing.
+/// Those of any write-back since `directory` was opened. The page cache has dropped that data, and a retry
+/// reports no error.
 pub fn sync_file_system(directory: BorrowedFd<'_>) -> Result<(), SinkError> {
     match syncfs(directory) {
-        // Every file system is written back; it says nothing of errors.
+        // sync(2) writes back every file system and reports no errors.
         Err(errno) if has_no_such_call(errno) => {
             sync();
             Ok(())
@@ -89,7 +91,8 @@ pub fn sync_file_system(directory: BorrowedFd<'_>) -> Result<(), SinkError> {
     }
 }
 
-/// Whether a call is refused whatever it is about: then more than to ask for it can't be done. cp and rsync do not even ask.
+/// Returns true if a file system refuses the call for every file. Nothing more can be done then; cp and rsync
+/// don't even call it.
 fn has_no_such_call(errno: Errno) -> bool {
     matches!(errno, Errno::INVAL | Errno::NOTSUP | Errno::NOSYS)
 }
@@ -109,10 +112,10 @@ pub fn sync_data(file: BorrowedFd<'_>) -> Result<(), SinkError> {
     synced("writing back (fdatasync)", fdatasync(file))
 }
 
-/// Makes the contents of a file beneath `root` durable. One that is gone needs nothing.
+/// Makes the contents of a file beneath `root` durable. A missing file is no error.
 ///
 /// # Errors
-/// As [`sync_file_system`]; what opening it says.
+/// As [`sync_file_system`], and those of opening the file.
 pub fn sync_file(root: &Root, directory: &RelPath, name: &[u8]) -> Result<(), SinkError> {
     let held = match root.open_directory(directory) {
         Ok(held) => held,
@@ -127,23 +130,25 @@ pub fn sync_file(root: &Root, directory: &RelPath, name: &[u8]) -> Result<(), Si
     }
 }
 
-/// Calls `change`, which adds or removes names in `directory`, and gives that the times back that it had before.
+/// Calls `change`, which adds or removes names in `directory`, and restores the directory's times afterwards.
 pub fn keep_times<R>(directory: BorrowedFd<'_>, change: impl FnOnce() -> R) -> R {
     let before = fstat(directory);
     let result = change();
-    // A directory of another user's, whose times can't be set, was not given times before either.
+    // This fails for a directory of another user, whose times the transfer did not set either.
     if let Ok(before) = before {
-        let time = |tv_sec, tv_nsec| Timespec { tv_sec, tv_nsec: tv_nsec as _ };
         let times = Timestamps {
-            // Both, as some file systems ignore one alone.
-            last_access: time(before.st_atime, before.st_atime_nsec),
-            last_modification: time(before.st_mtime, before.st_mtime_nsec),
+            // Both are set, as some file systems ignore a call with only one.
+            last_access: timespec(before.st_atime, before.st_atime_nsec),
+            last_modification: timespec(before.st_mtime, before.st_mtime_nsec),
         };
         let _ = futimens(directory, &times);
     }
     result
 }
 
+fn timespec(seconds: i64, nanoseconds: u64) -> Timespec {
+    Timespec { tv_sec: seconds, tv_nsec: nanoseconds as _ }
+}
 /// Makes a file's contents and its metadata durable, where the file system has a call for that.
 ///
 /// # Errors
@@ -152,10 +157,10 @@ pub fn sync_whole(file: BorrowedFd<'_>) -> Result<(), SinkError> {
     synced("writing back (fsync)", fsync(file))
 }
 
-/// The number of the device that an open file or directory lies on.
+/// The device number of an open file or directory.
 ///
 /// # Errors
-/// What `fstat` says.
+/// Those of `fstat`.
 pub fn device_of(file: BorrowedFd<'_>) -> Result<u64, SinkError> {
     Ok(fstat(file).map_err(|errno| SinkError::writing("looking at", errno))?.st_dev)
 }
@@ -163,16 +168,16 @@ pub fn device_of(file: BorrowedFd<'_>) -> Result<u64, SinkError> {
 /// Makes the names in a directory durable.
 ///
 /// # Errors
-/// What `fsync` says; file systems that have no such call for directories are taken as they are.
+/// Those of `fsync`. A file system without this call for directories is accepted.
 pub fn sync_directory(directory: BorrowedFd<'_>) -> Result<(), SinkError> {
     synced("writing back a directory (fsync)", fsync(directory))
 }
 
-/// The same for the directories `paths` beneath `root` and every one above them, each once. One that is gone, or is something
-/// else by now, needs nothing; one that may not be read can't be synced.
+/// Makes the names in the directories `paths` beneath `root` and in all their ancestors durable, each once.
+/// Directories that are gone, were replaced by another type of entry, or may not be read are skipped.
 ///
 /// # Errors
-/// As [`sync_directory`]; what opening one of them says.
+/// As [`sync_directory`], and those of opening a directory.
 pub fn sync_directories<'a>(
     root: &Root,
     paths: impl IntoIterator<Item = &'a RelPath>,
@@ -184,12 +189,12 @@ pub fn sync_directories<'a>(
     })
 }
 
-/// The directories and all above them, up to the root.
+/// The directories and all their ancestors, up to the root.
 fn with_parents<'a>(paths: impl IntoIterator<Item = &'a RelPath>) -> HashSet<RelPath> {
     let mut all = HashSet::new();
     for path in paths {
         let mut next = Some(path.clone());
-        // Where one is known, those above it are.
+        // The ancestors of a known directory are known, too.
         while let Some(path) = next.take_if(|path| !all.contains(path)) {
             next = path.split_last().map(|(parent, _)| parent);
             all.insert(path);
@@ -198,16 +203,16 @@ fn with_parents<'a>(paths: impl IntoIterator<Item = &'a RelPath>) -> HashSet<Rel
     all
 }
 
-/// Or it may not be read, and so not be opened to be synced.
+/// Returns true if the directory is gone, or may not be read and so can't be opened for a sync.
 fn is_gone(error: &std::io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS))
 }
 
-/// Whether the bytes at `offset` of the file are `expected`, as far as possible from the storage: what the page cache holds of them is
-/// written back and given up first.
+/// Returns true if the bytes at `offset` of the file equal `expected`. They are read from the storage as far
+/// as possible: dirty pages are written back and dropped first.
 ///
 /// # Errors
-/// What the calls say. A file that ends too early is not as expected.
+/// Those of the system calls. A file that ends too early is a mismatch.
 pub fn holds(file: BorrowedFd<'_>, offset: u64, expected: &[u8]) -> Result<bool, SinkError> {
     let mut found = [0; 64 << 10];
     forget(file, offset, expected.len() as u64)?;
@@ -223,10 +228,11 @@ pub fn holds(file: BorrowedFd<'_>, offset: u64, expected: &[u8]) -> Result<bool,
     Ok(true)
 }
 
-/// Fills `buffer` from `offset` of the file, as far as possible from the storage; returns how many bytes there are.
+/// Fills `buffer` from `offset` of the file, from the storage as far as possible; returns the number of bytes
+/// read.
 ///
 /// # Errors
-/// What the calls say.
+/// Those of the system calls.
 pub fn read_back(file: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> Result<usize, SinkError> {
     forget(file, offset, buffer.len() as u64)?;
     let mut done = 0;
@@ -239,13 +245,14 @@ pub fn read_back(file: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> Result
     Ok(done)
 }
 
-/// Makes sure that a file is as long as what was written to it: a longer one is cut, a shorter one is an error.
+/// Checks a file's size after the writes: a longer file is truncated, a shorter one is an error.
 ///
-/// No local file system needs it. GlusterFS with shards miscounts when one file grows by several requests at once while
-/// somebody looks at it (its issues 2680 and 2892, not mended there): the file ends up too long, with all of its data.
+/// No local file system needs this. GlusterFS with shards miscounts the size when several requests extend a
+/// file while another process calls stat on it (its issues 2680 and 2892, not fixed there): the file ends up
+/// too long, with all of its data.
 ///
 /// # Errors
-/// [`SinkError::WrongSize`] for a file that is shorter, or can't be cut; what the calls say.
+/// [`SinkError::WrongSize`] for a file that is shorter, or can't be truncated; those of the system calls.
 pub(crate) fn settle_size(file: BorrowedFd<'_>, size: u64) -> Result<(), SinkError> {
     if size_of(file)? > size {
         while_stale(|| ftruncate(file, size))
@@ -263,8 +270,9 @@ fn size_of(file: BorrowedFd<'_>) -> Result<u64, SinkError> {
     Ok(u64::try_from(found.st_size).unwrap_or(0))
 }
 
-/// Asks again for a while where an open file is said to be stale. GlusterFS says so now and then while others list the directory, and is
-/// right again a moment later (its issue 1323); where the file is really gone the answer stays the same.
+/// Retries a call that fails with `ESTALE` on an open file. GlusterFS returns it now and then while other
+/// processes list the directory, and succeeds a moment later (its issue 1323). If the file is really gone,
+/// the last error is returned.
 fn while_stale<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     for _ in 0..STALE_TRIES {
         match call() {
@@ -275,10 +283,10 @@ fn while_stale<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno
     call()
 }
 
-/// Takes a range out of the page cache; what is dirty can't be, so it is written back first.
+/// Drops a range from the page cache. Dirty pages can't be dropped, so they are written back first.
 fn forget(file: BorrowedFd<'_>, offset: u64, len: u64) -> Result<(), SinkError> {
     sync_data(file)?;
-    // A hint: where it is not taken, the cache is read.
+    // A hint: if it is ignored, the read comes from the cache.
     let _ = fadvise(file, offset, std::num::NonZeroU64::new(len), Advice::DontNeed);
     Ok(())
 }
@@ -310,14 +318,14 @@ mod tests {
     fn what_is_stale_for_a_moment_is_asked_for_again() {
         for (stale, answer) in [(0, Ok(7)), (2, Ok(7)), (STALE_TRIES + 1, Err(Errno::STALE))] {
             let mut left = stale;
-            let mut call = || match left {
+            let answered = while_stale(|| match left {
                 0 => Ok(7),
                 _ => {
                     left -= 1;
                     Err(Errno::STALE)
                 }
-            };
-            assert_eq!(while_stale(&mut call), answer);
+            });
+            assert_eq!(answered, answer);
         }
         assert_eq!(while_stale(|| Err::<(), _>(Errno::IO)), Err(Errno::IO));
     }
@@ -366,7 +374,9 @@ mod tests {
 
     #[test]
     fn each_directory_is_synced_once_however_deep() {
-        let rel = |path: &[u8]| RelPath::new(path).unwrap();
+        fn rel(path: &[u8]) -> RelPath {
+            RelPath::new(path).unwrap()
+        }
         let (b, d) = (rel(b"a/b"), rel(b"a/b/c/d"));
         let mut all: Vec<_> = with_parents([&b, &d, &rel(b"x"), &b]).into_iter().collect();
         all.sort_unstable_by_key(|path| path.as_bytes().to_vec());

@@ -1,9 +1,10 @@
-//! What an entry gets beyond mode and time, at the sink: its owner, its extended attributes and ACLs.
+//! Sets owners, extended attributes, ACLs and file flags at the sink, besides mode and time.
 //!
-//! What can't be set is counted and does not stop the entry. In this order: owner, attributes that go, attributes, mode, ACLs: a change of the owner
-//! clears set-id bits, a mode without the owner's write permission keeps attributes from being set, and an ACL holds what of the
-//! mode is its mask. What gives rights to programs (`security.*`, `trusted.*`) and owners are set only where the sink's house
-//! lets modes do the same.
+//! A refused attribute is counted and does not fail the entry. The order is: owner, removed attributes,
+//! attributes, mode, ACLs. A change of the owner clears set-ID bits, a mode without the owner's write
+//! permission denies setting attributes, and the mode's group bits are the mask of an ACL. Owners, and
+//! attributes that give rights to programs (`security.*`, `trusted.*`), are set only if the sink is trusting,
+//! as are set-ID bits.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
@@ -21,7 +22,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::extras_source::{Spot, get, grown, list, path_of, reason};
+use crate::extras_source::{AttributeHolder, get, grown, list, path_of, reason};
 use crate::file_flags::flags_of;
 use crate::link_times::LinkTimes;
 use crate::modes::{ACCESS_ACL, AclBits, Owned, SET_GROUP_ID, SET_IDS, SET_USER_ID};
@@ -29,38 +30,38 @@ use crate::sink_file::times;
 use crate::status::is_regular;
 use crate::{Losses, ModePolicy, ScratchNames, SinkError};
 
-/// Accounts whose numbers are remembered.
+/// Bound of the cache of account numbers.
 const NUMBERS_MAX: usize = 10_000;
 
-/// Lets the owner do everything, for as long as he sets attributes.
+/// Permits the owner everything while attributes are set.
 const OWNERS: Mode = Mode::RUSR.union(Mode::WUSR).union(Mode::XUSR);
 
 pub(crate) const MODE: &str = "the mode";
 pub(crate) const TIME: &str = "the time";
 const OWNER: &str = "the owner";
 const GROUP: &str = "the group";
-const ATTRIBUTES: &str = "extended attributes";
+pub(crate) const ATTRIBUTES: &str = "extended attributes";
 const ACLS: &str = "ACLs";
 const FLAGS: &str = "file flags";
 const CAPABILITIES: &str = "file capabilities";
 
 pub(crate) const FOLLOWS_LINKS: &str = "the file system follows symbolic links";
 
-/// The attribute that gives rights to a program whoever starts it (capabilities(7)).
+/// The attribute that gives capabilities to a program for every user who starts it (capabilities(7)).
 const CAPABILITY: &[u8] = b"security.capability";
 
-/// What a file gets when its contents are complete.
+/// The metadata of a file whose contents are complete.
 #[derive(Clone, Copy, Debug)]
 pub struct Dress<'a> {
     /// Mode and time.
     pub metadata: &'a Metadata,
-    /// The rest, if it is kept, and who sets it.
+    /// The extras, if they are kept, and the keeper that sets them.
     pub extras: Option<(&'a Extras, &'a Keeper)>,
-    /// Where a mode or time is counted that the file system refuses; without it that is an error.
+    /// Counts a mode or time that the file system refuses; without it, that is an error.
     pub losses: Option<&'a Losses>,
-    /// Whether the mode is the one that the entry gets, and which times are set.
+    /// Says if the mode is exact, and which times are set.
     pub policy: ModePolicy,
-    /// Set-ID bits of the mode that stay whoever the owner is.
+    /// Set-ID bits of the mode that stay under any owner.
     pub lasting: u32,
 }
 
@@ -70,7 +71,8 @@ impl<'a> From<&'a Metadata> for Dress<'a> {
     }
 }
 
-/// Whether a file system or its server does not set that, for this user or at all. Errors of the storage are none of these.
+/// Returns true if a file system or its server refuses the change, for this user or for all. Storage errors
+/// are not refusals.
 fn is_refusal(errno: Errno) -> bool {
     matches!(
         errno,
@@ -78,8 +80,8 @@ fn is_refusal(errno: Errno) -> bool {
     )
 }
 
-/// What is dressed: a file that is open, or a special file that must not be opened.
-pub(crate) trait Wearer {
+/// An entry that gets metadata: an open file, or a special file that must not be opened.
+pub(crate) trait MetadataTarget {
     fn status(&self) -> Result<Stat, Errno>;
     fn own(&self, uid: Option<Uid>, gid: Option<Gid>) -> Result<(), Errno>;
     fn set_mode(&self, mode: Mode) -> Result<(), Errno>;
@@ -92,7 +94,7 @@ pub(crate) trait Wearer {
     }
 }
 
-impl Wearer for BorrowedFd<'_> {
+impl MetadataTarget for BorrowedFd<'_> {
     fn status(&self) -> Result<Stat, Errno> {
         fstat(self)
     }
@@ -123,65 +125,68 @@ impl Wearer for BorrowedFd<'_> {
 }
 
 impl Dress<'_> {
-    /// Everything but the time, and file flags that would keep it from being set; the mode if `sets_mode`, or if something may have changed it.
+    /// Sets everything but the time and those file flags that would prevent setting it. Sets the mode if
+    /// `sets_mode`, or if an earlier step may have changed it.
     ///
-    /// Returns the owner and group that were asked for and set.
-    pub(crate) fn put_on(&self, wearer: impl Wearer, sets_mode: bool) -> Result<Owned, SinkError> {
-        let set_mode = |mode: u32| {
-            let set = match wearer.set_mode(Mode::from_raw_mode(mode)) {
-                Err(Errno::PERM) => self.set_mode_as_owner(&wearer, mode),
-                answer => answer,
-            };
-            if set.is_ok() {
-                self.tell_mode(&wearer, mode);
-            }
-            self.kept(MODE, "setting the mode", set)
-        };
-        // An exact mode has no ACL of the directory beside it, which would give more.
+    /// Returns the requested owner and group as far as they were set.
+    pub(crate) fn put_on(&self, target: impl MetadataTarget, sets_mode: bool) -> Result<Owned, SinkError> {
+        // An exact mode must not be widened by an ACL that the directory handed down.
         let is_told = self.extras.is_some_and(|(extras, _)| extras.all_told.acls);
-        let is_bare = self.policy.perms && !is_told && wearer.remove_attribute(ACCESS_ACL).is_ok();
+        let is_bare = self.policy.perms && !is_told && target.remove_attribute(ACCESS_ACL).is_ok();
         let Some((extras, keeper)) = self.extras else {
             let mode = self.mode_with(0);
             self.tell_set_ids(mode);
             if sets_mode || is_bare {
-                set_mode(mode)?;
+                self.set_mode(&target, mode)?;
             } else if self.policy.perms {
-                self.tell_mode(&wearer, mode);
+                self.tell_mode(&target, mode);
             }
             return Ok(Owned::default());
         };
-        keeper.loosen(&wearer, extras);
-        let mut owned = keeper.own(extras, |uid, gid| wearer.own(uid, gid));
+        keeper.loosen(&target, extras);
+        let mut owned = keeper.own(extras, |uid, gid| target.own(uid, gid));
         let gives_rights = self.metadata.mode & SET_IDS != 0 || extras.attributes.iter().any(is_capability);
-        owned = if gives_rights { keeper.seen(&wearer, owned) } else { keeper.seen_once(&wearer, owned) };
-        keeper.strip(&wearer, extras);
+        owned = if gives_rights { keeper.seen(&target, owned) } else { keeper.seen_once(&target, owned) };
+        keeper.strip(&target, extras);
         let (acls, attributes): (Vec<_>, Vec<_>) =
             extras.attributes.iter().partition(|attribute| attribute.is_acl());
-        attributes.iter().for_each(|attribute| keeper.attribute(&wearer, attribute, extras, owned));
+        attributes.iter().for_each(|attribute| keeper.attribute(&target, attribute, extras, owned));
         let mode = self.mode_with(keeper.set_ids_of(extras, owned, self.metadata.mode));
         self.tell_set_ids(mode);
         let access = acls.iter().find(|acl| *acl.name == *ACCESS_ACL.to_bytes());
         // The group bits are the mask of the ACL, which may be refused.
         let narrow = access.map_or(mode, |acl| AclBits::of(&acl.value).map_or(mode, |acl| acl.without(mode)));
-        let moded = set_mode(narrow);
-        acls.iter().for_each(|acl| keeper.attribute(&wearer, acl, extras, owned));
+        let moded = self.set_mode(&target, narrow);
+        acls.iter().for_each(|acl| keeper.attribute(&target, acl, extras, owned));
         moded.map(|()| owned)
+    }
+
+    /// Sets the mode, and counts a mode that the file system refuses or changes.
+    fn set_mode(&self, target: &impl MetadataTarget, mode: u32) -> Result<(), SinkError> {
+        let set = match target.set_mode(Mode::from_raw_mode(mode)) {
+            Err(Errno::PERM) => self.set_mode_as_owner(target, mode),
+            answer => answer,
+        };
+        if set.is_ok() {
+            self.tell_mode(target, mode);
+        }
+        self.kept(MODE, "setting the mode", set)
     }
 
     fn mode_with(&self, set_ids: u32) -> u32 {
         self.metadata.mode & (!SET_IDS | set_ids | self.lasting)
     }
 
-    /// Counts a mode that was set and is not shown.
-    fn tell_mode(&self, wearer: &impl Wearer, mode: u32) {
+    /// Counts a mode that was set but is not shown by the file system.
+    fn tell_mode(&self, target: &impl MetadataTarget, mode: u32) {
         if let Some(losses) = self.losses
-            && !losses.shows_mode(mode, || wearer.status())
+            && !losses.shows_mode(mode, || target.status())
         {
             losses.count(MODE, "the file system shows another");
         }
     }
 
-    /// Counts set-ID bits that are not in `mode`, which is about to be set.
+    /// Counts the set-ID bits that are missing in `mode`, which is set next.
     fn tell_set_ids(&self, mode: u32) {
         if let Some(losses) = self.losses.filter(|_| self.policy.perms)
             && self.metadata.mode & SET_IDS & !mode != 0
@@ -191,28 +196,32 @@ impl Dress<'_> {
         }
     }
 
-    /// The time of an open file; `before` is that of one that was there already.
+    /// Sets the time of an open file; `before` is the former time of a file that existed.
     pub(crate) fn set_time(&self, file: BorrowedFd<'_>, before: Option<Timestamp>) -> Result<(), SinkError> {
-        let set = |times: &Timestamps| match futimens(file, times) {
-            Err(Errno::PERM) => self.as_owner(&file, &fstat(file)?, || futimens(file, times)),
-            answer => answer,
-        };
-        self.set_time_by(before, set, || fstat(file))
+        self.set_time_by(
+            before,
+            |times| match futimens(file, times) {
+                Err(Errno::PERM) => self.as_owner(&file, &fstat(file)?, || futimens(file, times)),
+                answer => answer,
+            },
+            || fstat(file),
+        )
     }
 
-    /// A regular file gets its owner back without set-ID bits.
-    fn set_mode_as_owner(&self, wearer: &impl Wearer, mode: u32) -> Result<(), Errno> {
-        let found = wearer.status()?;
+    /// A regular file loses its set-ID bits when its owner is restored.
+    fn set_mode_as_owner(&self, target: &impl MetadataTarget, mode: u32) -> Result<(), Errno> {
+        let found = target.status()?;
         let lasting = if is_regular(&found) { mode & !SET_IDS } else { mode };
-        self.as_owner(wearer, &found, || wearer.set_mode(Mode::from_raw_mode(lasting)))?;
+        self.as_owner(target, &found, || target.set_mode(Mode::from_raw_mode(lasting)))?;
         if lasting == mode { Ok(()) } else { Err(Errno::PERM) }
     }
 
-    /// Does what was refused as only the owner may do it: root without `CAP_FOWNER` may not, of a file that it gave away, and takes it
-    /// back for that long. Set-ID bits would be lost by it.
+    /// Takes ownership for a call that only the owner may make, and gives the file back afterwards. Root
+    /// without `CAP_FOWNER` needs this for a file that it gave away. Refused for a file with set-ID bits,
+    /// which it would clear.
     fn as_owner(
         &self,
-        wearer: &impl Wearer,
+        target: &impl MetadataTarget,
         found: &Stat,
         action: impl Fn() -> Result<(), Errno>,
     ) -> Result<(), Errno> {
@@ -222,12 +231,13 @@ impl Dress<'_> {
         if !gives || has_set_ids || found.st_uid == own.as_raw() {
             return Err(Errno::PERM);
         }
-        wearer.own(Some(own), None)?;
+        target.own(Some(own), None)?;
         let done = action();
-        wearer.own(Some(Uid::from_raw(found.st_uid)), None).and(done)
+        target.own(Some(Uid::from_raw(found.st_uid)), None).and(done)
     }
 
-    /// The time, if it is kept, which `set` sets and `look` reads back where that tells something of the file system.
+    /// Sets the time, if it is kept, with `set`. `look` reads it back if that shows a property of the file
+    /// system.
     pub(crate) fn set_time_by(
         &self,
         before: Option<Timestamp>,
@@ -245,7 +255,7 @@ impl Dress<'_> {
         self.timed(set)
     }
 
-    /// What setting the time said.
+    /// Counts or returns the failure to set a time.
     pub(crate) fn timed(&self, set: Result<(), Errno>) -> Result<(), SinkError> {
         self.kept(TIME, "setting the times", set)
     }
@@ -255,7 +265,7 @@ impl Dress<'_> {
     }
 }
 
-/// A file system that refuses something is a loss, where losses are counted.
+/// Counts a refusal if losses are counted; any other failure is an error.
 pub(crate) fn kept(
     losses: Option<&Losses>,
     what: &str,
@@ -274,33 +284,34 @@ pub(crate) fn kept(
     }
 }
 
-/// Owners and groups that are looked at once; what comes beyond them is looked at for each entry.
+/// Bound of the cache of owners and groups. Further ones are read back for each entry.
 const SHOWN_MAX: usize = 4_096;
 
-/// Numbers of accounts by their names; nothing for names that nobody has.
+/// Numbers of accounts by name; none for names that this host does not know.
 type Numbers = Mutex<HashMap<Box<[u8]>, Option<u32>>>;
 
-/// Sets them. Any number of threads may ask.
+/// Sets owners, attributes, ACLs and flags. Any number of threads may call it.
 #[derive(Debug)]
 pub struct Keeper {
     is_root: bool,
-    /// Whether entries may get other owners, and attributes that give rights.
+    /// Set if entries may get other owners, and attributes that give rights.
     is_trusting: bool,
-    /// What was asked for, whatever the source tells.
+    /// The user's request, independent of the extras that the source sends.
     kept: Kept,
-    /// Whether users or groups become others than those of the source.
+    /// Set if an option replaces the source's users.
     maps_users: bool,
+    /// Set if an option replaces the source's groups.
     maps_groups: bool,
     policy: ModePolicy,
-    users: Mutex<HashMap<Box<[u8]>, Option<u32>>>,
-    groups: Mutex<HashMap<Box<[u8]>, Option<u32>>>,
-    /// What entries show whose owner and group were set so.
+    users: Numbers,
+    groups: Numbers,
+    /// The owner and group that entries show after they were set to the key.
     shown: Mutex<HashMap<Owned, Owned>>,
     losses: Losses,
 }
 
 impl Keeper {
-    /// Of a sink that lets entries have other owners than this process, or not.
+    /// With `is_trusting`, entries may get other owners than this process.
     pub fn new(is_trusting: bool) -> Keeper {
         Keeper {
             is_root: rustix::process::geteuid().is_root(),
@@ -316,7 +327,7 @@ impl Keeper {
         }
     }
 
-    /// Sets no more than was asked for.
+    /// Restricts the keeper to the user's request.
     pub fn keeping(self, fidelity: &Fidelity) -> Keeper {
         let mut policy = ModePolicy::of(fidelity);
         policy.sets_group_id &= self.is_trusting;
@@ -329,37 +340,34 @@ impl Keeper {
         }
     }
 
-    /// What of modes and times is kept.
+    /// The request for modes and times.
     pub fn policy(&self) -> ModePolicy {
         self.policy
     }
 
-    /// What could not be set.
+    /// The metadata that could not be set.
     pub fn losses(&self) -> &Losses {
         &self.losses
     }
 
-    /// Whether an owner is another than an entry is to have, as far as that can be had.
+    /// Returns true if the requested owner or group differs from these and can be set.
     pub fn would_own(&self, extras: &Extras, (uid, gid): (u32, u32)) -> bool {
         let Owned { user, group } = self.wanted(extras);
         let differs = user.is_some_and(|user| user != uid) || group.is_some_and(|group| group != gid);
-        // Where none is set, nothing could be done.
+        // An untrusting sink sets no owners, so no difference could be repaired.
         self.is_trusting && differs
     }
 
-    /// Whose an entry is to be, as far as that was asked for and is known here.
+    /// The requested owner and group, as far as this host knows them.
     fn wanted(&self, extras: &Extras) -> Owned {
-        let number = |account: Option<&Account>, known, look_up| {
-            account.and_then(|account| numbered(account, known, look_up))
-        };
         let (user, group) = (self.user_of(extras), self.group_of(extras));
         Owned {
-            user: number(user, &self.users, user_number as fn(&str) -> Option<u32>),
-            group: number(group, &self.groups, group_number as fn(&str) -> Option<u32>),
+            user: user.and_then(|user| numbered(user, &self.users, user_number)),
+            group: group.and_then(|group| numbered(group, &self.groups, group_number)),
         }
     }
 
-    /// The file flags that an entry is to have, if they are kept.
+    /// The file flags for an entry, if they are kept.
     pub fn flags_of(&self, extras: &Extras) -> Option<FileFlags> {
         extras.flags.filter(|_| self.kept.file_flags)
     }
@@ -372,45 +380,59 @@ impl Keeper {
         extras.group.as_ref().filter(|_| self.kept.groups)
     }
 
-    /// The set-ID bits that an entry of `mode` at the source may have where it has this owner and group.
+    /// The set-ID bits of `mode`, the source's mode, that an entry with this owner and group may have.
     pub fn set_ids(&self, extras: Option<&Extras>, (user, group): (u32, u32), mode: u32) -> u32 {
         let owned = Owned { user: Some(user), group: Some(group) };
         extras.map_or(0, |extras| self.set_ids_of(extras, owned, mode))
     }
 
-    /// Those whose owner or group is the source's, by request. None where one that was asked for could not be had, as with GNU cp.
+    /// The bits whose owner or group is the source's, as requested. None if a requested owner or group could
+    /// not be set, as in GNU cp.
     fn set_ids_of(&self, extras: &Extras, owned: Owned, mode: u32) -> u32 {
-        let has_all = || {
-            let wanted = self.wanted(extras);
-            (self.user_of(extras).is_none() || wanted.user.is_some() && wanted.user == owned.user)
-                && (self.group_of(extras).is_none() || wanted.group.is_some() && wanted.group == owned.group)
-        };
-        if mode & SET_IDS == 0 || !has_all() {
+        if mode & SET_IDS == 0 || !self.has_wanted_owners(extras, owned) {
             return 0;
         }
-        let bit = |bit, keeps: &dyn Fn() -> bool| if mode & bit != 0 && keeps() { bit } else { 0 };
-        bit(SET_USER_ID, &|| self.keeps_user(extras, owned))
-            | bit(SET_GROUP_ID, &|| self.keeps_group(extras, owned))
+        let mut bits = 0;
+        if mode & SET_USER_ID != 0 && self.keeps_user(extras, owned) {
+            bits |= SET_USER_ID;
+        }
+        if mode & SET_GROUP_ID != 0 && self.keeps_group(extras, owned) {
+            bits |= SET_GROUP_ID;
+        }
+        bits
     }
 
-    /// Whether the owner is the one at the source: a number that is somebody else's here does not count.
+    fn has_wanted_owners(&self, extras: &Extras, owned: Owned) -> bool {
+        let wanted = self.wanted(extras);
+        (self.user_of(extras).is_none() || wanted.user.is_some() && wanted.user == owned.user)
+            && (self.group_of(extras).is_none() || wanted.group.is_some() && wanted.group == owned.group)
+    }
+
+    /// Returns true if the owner is the source's. A number that another account has on this host does not
+    /// count.
     fn keeps_user(&self, extras: &Extras, owned: Owned) -> bool {
         let (Some(number), Some(account)) = (owned.user, self.user_of(extras)) else { return false };
-        let is_named = || matches!(User::from_uid(number.into()), Ok(Some(_)));
-        let is_same = || is_same_account(account, number, (&self.users, user_number), is_named);
-        self.is_trusting && !self.maps_users && self.wanted(extras).user == Some(number) && is_same()
+        self.is_trusting
+            && !self.maps_users
+            && self.wanted(extras).user == Some(number)
+            && is_same_account(account, number, (&self.users, user_number), || {
+                matches!(User::from_uid(number.into()), Ok(Some(_)))
+            })
     }
 
     /// The same for the group.
     fn keeps_group(&self, extras: &Extras, owned: Owned) -> bool {
         let (Some(number), Some(account)) = (owned.group, self.group_of(extras)) else { return false };
-        let is_named = || matches!(Group::from_gid(number.into()), Ok(Some(_)));
-        let is_same = || is_same_account(account, number, (&self.groups, group_number), is_named);
-        self.is_trusting && !self.maps_groups && self.wanted(extras).group == Some(number) && is_same()
+        self.is_trusting
+            && !self.maps_groups
+            && self.wanted(extras).group == Some(number)
+            && is_same_account(account, number, (&self.groups, group_number), || {
+                matches!(Group::from_gid(number.into()), Ok(Some(_)))
+            })
     }
 
-    /// Whether the attributes of `name` in `directory` are others than they are to be, as far as that can be had. Asks for
-    /// them only where it was told which they are.
+    /// Returns true if the attributes of `name` in `directory` differ from the source's and can be set. They
+    /// are read only if the source sent its attributes.
     pub fn would_change(
         &self,
         extras: &Extras,
@@ -422,19 +444,18 @@ impl Keeper {
             return false;
         }
         let Ok(name) = CString::new(name) else { return false };
-        let spot = Spot::Named { directory, name: &name, follow: false };
+        let spot = AttributeHolder::Named { directory, name: &name, follow: false };
         let present = list(spot).unwrap_or_default();
-        let has =
-            |attribute: &Attribute| get(spot, &attribute.name).is_ok_and(|own| *own == *attribute.value);
         let owned = Owned { user: Some(user), group: Some(group) };
-        let is_wanted = |attribute: &Attribute| {
-            self.may_set(attribute) && (!is_capability(attribute) || self.keeps_user(extras, owned))
-        };
         stale(&present, extras).next().is_some()
-            || extras.attributes.iter().any(|attribute| is_wanted(attribute) && !has(attribute))
+            || extras.attributes.iter().any(|attribute| {
+                let is_wanted =
+                    self.may_set(attribute) && (!is_capability(attribute) || self.keeps_user(extras, owned));
+                is_wanted && get(spot, &attribute.name).map_or(true, |own| *own != *attribute.value)
+            })
     }
 
-    /// Whether the file flags of `name` in `directory` are others than they are to be, as far as that can be had.
+    /// Returns true if the file flags of `name` in `directory` differ from the source's and can be set.
     pub fn would_flag(&self, extras: &Extras, directory: BorrowedFd<'_>, name: &[u8]) -> bool {
         let (Some(flags), Ok(name)) = (self.flags_of(extras), CString::new(name)) else { return false };
         let present = flags_of(directory, &name, AtFlags::SYMLINK_NOFOLLOW);
@@ -442,27 +463,30 @@ impl Keeper {
         present.is_some_and(|present| may_be.differs_from(present))
     }
 
-    /// What does not keep a file from being changed is set, and what does is taken away: it comes back by [`Keeper::fasten`].
-    fn loosen(&self, wearer: &impl Wearer, extras: &Extras) {
-        if let (Some(flags), Some(fd)) = (self.flags_of(extras), wearer.flagged()) {
+    /// Sets the flags that permit changes and clears those that prevent them, which [`Keeper::fasten`] sets
+    /// later.
+    fn loosen(&self, target: &impl MetadataTarget, extras: &Extras) {
+        if let (Some(flags), Some(fd)) = (self.flags_of(extras), target.flagged()) {
             self.flag(fd, FileFlags::new(flags.known(), flags.among(NO_DUMP).set()));
         }
     }
 
-    /// Sets what keeps a file or directory from being changed. Nothing else can be done with it afterwards.
+    /// Sets the flags that prevent changes. No other change of the entry is possible afterwards.
     pub(crate) fn fasten(&self, fd: BorrowedFd<'_>, flags: FileFlags) {
         let flags = flags.fastening();
         if flags.set() == 0 {
             return;
         }
-        match self.is_trusting {
-            true => self.flag(fd, flags),
-            false => self.losses.count(FLAGS, "the sink sets none"),
+        if self.is_trusting {
+            self.flag(fd, flags);
+        } else {
+            self.losses.count(FLAGS, "the sink sets none");
         }
     }
 
-    /// What the directory gets that holds the journals of several sessions: without flags that keep it from being changed, which are a loss, as
-    /// the journals could not be taken away from it any more. Nothing if it was to have none of these.
+    /// The extras of the directory that holds the journals of several sessions, without flags that prevent
+    /// changes: the journals could not be removed from it any more. These flags are counted as lost. None if
+    /// there are none.
     pub fn without_fastening(&self, extras: &Extras) -> Option<Extras> {
         let flags = self.flags_of(extras).filter(|flags| flags.fastening().set() != 0)?;
         self.losses.count(FLAGS, "the transfer's journals are in it until it is over");
@@ -475,7 +499,7 @@ impl Keeper {
         self.losses.count(FLAGS, &reason(errno));
     }
 
-    /// Where a file system has no flags, none that are wanted are missing.
+    /// Sets or clears flags. A file system without flags is a loss only if a flag is requested.
     fn flag(&self, fd: BorrowedFd<'_>, flags: FileFlags) {
         let flagged = ioctl_getflags(fd).and_then(|present| {
             let wanted = present.bits() & !flags.known() | flags.set();
@@ -492,7 +516,8 @@ impl Keeper {
         }
     }
 
-    /// Whether a device, pipe or socket may be made. Counts those that may not: a device gives rights on its machine.
+    /// Returns true if a device, pipe or socket may be made, and counts it otherwise: a device gives rights
+    /// on its host.
     pub(crate) fn makes(&self, special: &Special) -> bool {
         let makes = self.is_trusting || !special.is_device();
         if !makes {
@@ -501,12 +526,12 @@ impl Keeper {
         makes
     }
 
-    /// Counts one that could not be made.
+    /// Counts a special file that could not be made.
     pub(crate) fn not_made(&self, special: &Special, errno: Errno) {
         self.losses.count_whole(special.noun(), &reason(errno));
     }
 
-    /// Owner and attributes of a link, which has no descriptor. What can't be set is counted.
+    /// Sets owner and attributes of a link, which has no descriptor. Failures are counted.
     pub fn dress_link(
         &self,
         extras: &Extras,
@@ -531,11 +556,8 @@ impl Keeper {
         }
     }
 
-    /// Each of the two by itself where both can't be had.
+    /// Sets owner and group, each alone if both together are refused.
     fn own(&self, extras: &Extras, chown: impl Fn(Option<Uid>, Option<Gid>) -> Result<(), Errno>) -> Owned {
-        let number = |account: Option<&Account>, what, known, look_up| {
-            account.and_then(|account| self.number(account, what, known, look_up))
-        };
         let (user, group) = (self.user_of(extras), self.group_of(extras));
         if !self.is_trusting {
             if user.is_some() || group.is_some() {
@@ -543,14 +565,14 @@ impl Keeper {
             }
             return Owned::default();
         }
-        let user = number(user, OWNER, &self.users, user_number as fn(&str) -> Option<u32>);
-        let group = number(group, GROUP, &self.groups, group_number as fn(&str) -> Option<u32>);
+        let user = user.and_then(|user| self.number(user, OWNER, &self.users, user_number));
+        let group = group.and_then(|group| self.number(group, GROUP, &self.groups, group_number));
         let mut owned = Owned { user, group };
         if owned == Owned::default() {
             return owned;
         }
         let (uid, gid) = (user.map(Uid::from_raw), group.map(Gid::from_raw));
-        // Whoever is not root may give nothing away; root may be one in his own name space only.
+        // Only root may give files away, and a root of a user namespace not even always.
         if self.is_root && chown(uid, gid).is_ok() {
             return owned;
         }
@@ -567,25 +589,30 @@ impl Keeper {
         owned
     }
 
-    /// Which of the owner and group that were set the entry shows: a file system may ignore the call, or show others to all.
-    fn seen(&self, wearer: &impl Wearer, owned: Owned) -> Owned {
-        let Ok(found) = wearer.status() else { return Owned::default() };
+    /// Returns the owner and group as far as the entry shows them: a file system may ignore the call, or show
+    /// others.
+    fn seen(&self, target: &impl MetadataTarget, owned: Owned) -> Owned {
+        let Ok(found) = target.status() else { return Owned::default() };
         self.compared(owned, owned_of(&found))
     }
 
-    /// Counts what of an owner and group that were set is not shown, and returns the rest.
+    /// Counts an owner or group that was set but is not shown, and returns the rest.
     fn compared(&self, set: Owned, found: Owned) -> Owned {
-        let shown = |what, set: Option<u32>, found: Option<u32>| {
-            if set.is_some() && set != found {
-                self.losses.count(what, "the file system shows another");
-            }
-            set.filter(|_| set == found)
-        };
-        Owned { user: shown(OWNER, set.user, found.user), group: shown(GROUP, set.group, found.group) }
+        Owned {
+            user: self.shown_of(OWNER, set.user, found.user),
+            group: self.shown_of(GROUP, set.group, found.group),
+        }
     }
 
-    /// As [`Keeper::seen`], where an owner and group that were seen once count for all entries.
-    fn seen_once(&self, wearer: &impl Wearer, owned: Owned) -> Owned {
+    fn shown_of(&self, what: &str, set: Option<u32>, found: Option<u32>) -> Option<u32> {
+        if set.is_some() && set != found {
+            self.losses.count(what, "the file system shows another");
+        }
+        set.filter(|_| set == found)
+    }
+
+    /// As [`Keeper::seen`], but reads each pair of owner and group back only once.
+    fn seen_once(&self, target: &impl MetadataTarget, owned: Owned) -> Owned {
         if owned == Owned::default() {
             return owned;
         }
@@ -593,7 +620,7 @@ impl Keeper {
         let found = match known.get(&owned) {
             Some(found) => *found,
             None => {
-                let Ok(found) = wearer.status().map(|found| owned_of(&found)) else { return owned };
+                let Ok(found) = target.status().map(|found| owned_of(&found)) else { return owned };
                 if known.len() < SHOWN_MAX {
                     known.insert(owned, found);
                 }
@@ -604,12 +631,12 @@ impl Keeper {
         self.compared(owned, found)
     }
 
-    /// Counts who can't be found.
+    /// Looks up an account, and counts an unknown one.
     fn number(
         &self,
         account: &Account,
         what: &str,
-        known: &Mutex<HashMap<Box<[u8]>, Option<u32>>>,
+        known: &Numbers,
         look_up: fn(&str) -> Option<u32>,
     ) -> Option<u32> {
         let number = numbered(account, known, look_up);
@@ -619,18 +646,19 @@ impl Keeper {
         number
     }
 
-    /// Takes away what it has and is not to have: of an earlier version, or by an ACL of the directory that it was made in.
-    fn strip(&self, wearer: &impl Wearer, extras: &Extras) {
+    /// Removes attributes that the source does not have: those of an earlier version, or an ACL that the
+    /// directory handed down.
+    fn strip(&self, target: &impl MetadataTarget, extras: &Extras) {
         if extras.all_told == AllTold::default() {
             return;
         }
-        // Without attributes at the sink there is nothing to take away.
-        let Ok(present) = grown(|names| wearer.list_attributes(names)) else { return };
+        // A file system without attributes has none to remove.
+        let Ok(present) = grown(|names| target.list_attributes(names)) else { return };
         for name in stale(&present, extras) {
-            let removed = match wearer.remove_attribute(name) {
+            let removed = match target.remove_attribute(name) {
                 Err(Errno::ACCESS) => {
-                    let opened = wearer.set_mode(OWNERS);
-                    opened.and_then(|()| wearer.remove_attribute(name))
+                    let opened = target.set_mode(OWNERS);
+                    opened.and_then(|()| target.remove_attribute(name))
                 }
                 answer => answer,
             };
@@ -642,13 +670,12 @@ impl Keeper {
         }
     }
 
-    /// Whoever may not write to the file by its mode, may not set its attributes either, its owner included.
-    fn attribute(&self, wearer: &impl Wearer, attribute: &Attribute, extras: &Extras, owned: Owned) {
-        let set = |name: &CStr| wearer.set_attribute(name, &attribute.value);
-        self.set(attribute, extras, owned, |name| match set(name) {
+    /// Sets an attribute. That needs the mode's write permission, for the owner too.
+    fn attribute(&self, target: &impl MetadataTarget, attribute: &Attribute, extras: &Extras, owned: Owned) {
+        self.set(attribute, extras, owned, |name| match target.set_attribute(name, &attribute.value) {
             Err(Errno::ACCESS) if !attribute.is_acl() => {
-                let opened = wearer.set_mode(OWNERS);
-                opened.and_then(|()| set(name))
+                let opened = target.set_mode(OWNERS);
+                opened.and_then(|()| target.set_attribute(name, &attribute.value))
             }
             answer => answer,
         });
@@ -677,12 +704,12 @@ impl Keeper {
     }
 
     fn may_set(&self, attribute: &Attribute) -> bool {
-        let is_of = |kind: &[u8]| attribute.name.starts_with(kind);
-        let is_for_root = is_of(b"security.") || is_of(b"trusted.");
-        match attribute.is_acl() {
-            true => self.kept.acls,
-            false => self.kept.attributes && (is_of(b"user.") || self.is_trusting && is_for_root),
+        if attribute.is_acl() {
+            return self.kept.acls;
         }
+        let name = &attribute.name;
+        let is_for_root = name.starts_with(b"security.") || name.starts_with(b"trusted.");
+        self.kept.attributes && (name.starts_with(b"user.") || self.is_trusting && is_for_root)
     }
 }
 
@@ -694,7 +721,8 @@ fn is_capability(attribute: &Attribute) -> bool {
     *attribute.name == *CAPABILITY
 }
 
-/// Whether `number` is the account of the source: not if it stands for a name that is not known here, and is somebody else's.
+/// Returns true if `number` is the source's account. False if this host does not know the source's name, and
+/// has given the number to another account.
 fn is_same_account(
     account: &Account,
     number: u32,
@@ -704,7 +732,7 @@ fn is_same_account(
     account.name.is_empty() || remembered(known, &account.name, look_up) == Some(number) || !is_named()
 }
 
-/// Of the `present` names, each with a NUL behind it, those that are not to be there.
+/// Those of the `present` names, each followed by a NUL, that the source does not have.
 fn stale<'a>(present: &'a [u8], extras: &'a Extras) -> impl Iterator<Item = &'a CStr> {
     let names = present.split_inclusive(|&byte| byte == 0).flat_map(CStr::from_bytes_with_nul);
     names.filter(|name| {
@@ -713,25 +741,17 @@ fn stale<'a>(present: &'a [u8], extras: &'a Extras) -> impl Iterator<Item = &'a 
     })
 }
 
-/// By its name if there is one here, else by its number.
-fn numbered(
-    account: &Account,
-    known: &Mutex<HashMap<Box<[u8]>, Option<u32>>>,
-    look_up: fn(&str) -> Option<u32>,
-) -> Option<u32> {
+/// The number of an account: by its name if this host knows it, else the source's number.
+fn numbered(account: &Account, known: &Numbers, look_up: fn(&str) -> Option<u32>) -> Option<u32> {
     let by_name = if account.name.is_empty() { None } else { remembered(known, &account.name, look_up) };
     by_name.or((account.number != NO_NUMBER).then_some(account.number))
 }
 
-fn remembered(
-    known: &Mutex<HashMap<Box<[u8]>, Option<u32>>>,
-    name: &[u8],
-    look_up: fn(&str) -> Option<u32>,
-) -> Option<u32> {
+fn remembered(known: &Numbers, name: &[u8], look_up: fn(&str) -> Option<u32>) -> Option<u32> {
     if let Some(&number) = known.lock().unwrap_or_else(PoisonError::into_inner).get(name) {
         return number;
     }
-    // Without the lock: it may ask other hosts.
+    // Without the lock, as the lookup may ask other hosts.
     let number = std::str::from_utf8(name).ok().and_then(look_up);
     let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
     if known.len() < NUMBERS_MAX {
@@ -740,23 +760,26 @@ fn remembered(
     number
 }
 
-/// The first user or group that the user named and that does not exist on this host, in words.
+/// Describes the first user or group of the options that does not exist on this host.
 pub fn unknown_account(fidelity: &Fidelity) -> Option<String> {
-    let of_rules = |map: &AccountMap| map.rules().iter().map(|rule| rule.becomes.clone()).collect::<Vec<_>>();
-    let users = fidelity.user.iter().cloned().chain(of_rules(&fidelity.user_map));
-    let groups = fidelity.group.iter().cloned().chain(of_rules(&fidelity.group_map));
+    let users = fidelity.user.iter().cloned().chain(replacements(&fidelity.user_map));
+    let groups = fidelity.group.iter().cloned().chain(replacements(&fidelity.group_map));
     let user = unknown_of(users, user_number).map(|name| format!("user '{name}'"));
     user.or_else(|| unknown_of(groups, group_number).map(|name| format!("group '{name}'")))
+}
+
+fn replacements(map: &AccountMap) -> impl Iterator<Item = Account> {
+    map.rules().iter().map(|rule| rule.becomes.clone())
 }
 
 fn unknown_of(
     mut accounts: impl Iterator<Item = Account>,
     look_up: fn(&str) -> Option<u32>,
 ) -> Option<String> {
-    let is_unknown = |account: &Account| {
+    let unknown = accounts.find(|account| {
         account.number == NO_NUMBER && std::str::from_utf8(&account.name).ok().and_then(look_up).is_none()
-    };
-    accounts.find(is_unknown).map(|account| escape(&account.name))
+    });
+    unknown.map(|account| escape(&account.name))
 }
 
 fn user_number(name: &str) -> Option<u32> {
@@ -795,13 +818,13 @@ mod tests {
     #[test]
     fn set_id_bits_stay_where_owner_and_group_are_kept_by_request() {
         let told = extras(numbered(54_321), numbered(54_322));
-        let ids = |fidelity: &Fidelity, told: &Extras, owner| {
+        fn ids(fidelity: &Fidelity, told: &Extras, owner: (u32, u32)) -> u32 {
             Keeper::new(true).keeping(fidelity).set_ids(Some(told), owner, MODE)
-        };
+        }
         let (all, here) = (keeping(Kept::ALL), (54_321, 54_322));
         assert_eq!(ids(&all, &told, here), 0o6000);
         assert_eq!((ids(&all, &told, (0, 54_322)), ids(&all, &told, (54_321, 0))), (0, 0), "one is lacking");
-        // Whatever the source says.
+        // The request decides, not the extras of the source.
         assert_eq!(ids(&keeping(Kept::default()), &told, here), 0);
         assert_eq!(ids(&keeping(Kept { users: true, ..Kept::default() }), &told, here), 0o4000);
         let mapped = Fidelity { user_map: AccountMap::parse("*:54321").unwrap(), ..all.clone() };
@@ -810,15 +833,16 @@ mod tests {
         assert_eq!(Keeper::new(false).keeping(&all).set_ids(Some(&told), here, MODE), 0);
         assert_eq!(Keeper::new(true).set_ids(None, here, MODE), 0);
         assert_eq!(Keeper::new(true).set_ids(Some(&told), here, 0o755), 0);
-        // An unknown name whose number is somebody else's here.
-        let stranger = |number| Account { number, name: b"no-such-account"[..].into() };
-        assert_eq!(ids(&all, &extras(stranger(0), stranger(54_322)), (0, 54_322)), 0o2000);
+        // An unknown name whose number belongs to another account of this host.
+        let root = Account { number: 0, name: b"no-such-account"[..].into() };
+        let other = Account { number: 54_322, ..root.clone() };
+        assert_eq!(ids(&all, &extras(root, other), (0, 54_322)), 0o2000);
     }
 
-    /// A file on a file system that only says that it changes owners.
+    /// A file on a file system that ignores changes of the owner.
     struct Ignoring<'a>(BorrowedFd<'a>);
 
-    impl Wearer for Ignoring<'_> {
+    impl MetadataTarget for Ignoring<'_> {
         fn status(&self) -> Result<Stat, Errno> {
             self.0.status()
         }
@@ -846,27 +870,29 @@ mod tests {
 
     #[test]
     fn set_id_bits_go_where_a_change_of_the_owner_has_no_effect() {
-        let file = tempfile::tempfile().unwrap();
-        let own = file.metadata().unwrap();
-        let dressed = |user, group| {
+        fn dressed(file: &File, user: u32, group: u32) -> (u32, Vec<String>) {
             let (metadata, keeper) = (Metadata { mode: MODE, ..Metadata::default() }, Keeper::new(true));
             let told = extras(numbered(user), numbered(group));
             let dress = Dress { extras: Some((&told, &keeper)), ..Dress::from(&metadata) };
             dress.put_on(Ignoring(file.as_fd()), true).unwrap();
             (file.metadata().unwrap().mode() & 0o7777, keeper.losses().take_lines())
-        };
-        assert_eq!(dressed(own.uid(), own.gid()), (MODE, vec![]));
-        let (mode, lines) = dressed(own.uid() + 1, own.gid());
+        }
+        let file = tempfile::tempfile().unwrap();
+        let own = file.metadata().unwrap();
+        assert_eq!(dressed(&file, own.uid(), own.gid()), (MODE, vec![]));
+        let (mode, lines) = dressed(&file, own.uid() + 1, own.gid());
         assert_eq!(mode, 0o755);
         assert_eq!(lines, ["the owner of 1 entry not kept: the file system shows another"]);
-        assert_eq!(dressed(own.uid(), own.gid() + 1).0, 0o755);
+        assert_eq!(dressed(&file, own.uid(), own.gid() + 1).0, 0o755);
     }
 
     #[test]
     fn capabilities_and_acls_give_nothing_without_what_they_belong_to() {
         let dir = tempfile::tempdir().unwrap();
         let (path, metadata) = (dir.path().join("f"), Metadata { mode: 0o670, ..Metadata::default() });
-        let attribute = |name: &[u8], value: &[u8]| Attribute { name: name.into(), value: value.into() };
+        fn attribute(name: &[u8], value: &[u8]) -> Attribute {
+            Attribute { name: name.into(), value: value.into() }
+        }
         let mut acl = 2_u32.to_le_bytes().to_vec();
         for (tag, perm) in [(1_u8, 6_u8), (4, 4), (16, 7), (32, 0)] {
             acl.extend_from_slice(&[tag, 0, perm, 0, 255, 255, 255, 255]);
@@ -879,23 +905,20 @@ mod tests {
         };
         fs::write(&path, "x").unwrap();
         let file = File::options().write(true).open(&path).unwrap();
-        let dress = |keeper: &Keeper| {
-            let policy = keeper.policy();
-            let dress = Dress {
-                metadata: &metadata,
-                extras: Some((&told, keeper)),
-                losses: None,
-                policy,
-                lasting: 0,
-            };
-            dress.put_on(file.as_fd(), true).unwrap();
-            let has = lgetxattr(&path, "security.capability", &mut [0; 100][..]).is_ok();
-            (fs::metadata(&path).unwrap().mode() & 0o777, has, keeper.losses().take_lines())
-        };
-        // The ACL was not asked for: the mask that the mode shows is no right of the group.
+        // The ACL was not requested: the mask in the mode's group bits is no right of the group.
         let kept = Kept { attributes: true, ..Kept::default() };
-        let (mode, has, lines) = dress(&Keeper::new(true).keeping(&keeping(kept)));
-        assert_eq!((mode, has), (0o640, false));
+        let keeper = Keeper::new(true).keeping(&keeping(kept));
+        let dress = Dress {
+            metadata: &metadata,
+            extras: Some((&told, &keeper)),
+            losses: None,
+            policy: keeper.policy(),
+            lasting: 0,
+        };
+        dress.put_on(file.as_fd(), true).unwrap();
+        let has = lgetxattr(&path, "security.capability", &mut [0; 100][..]).is_ok();
+        assert_eq!((fs::metadata(&path).unwrap().mode() & 0o777, has), (0o640, false));
+        let lines = keeper.losses().take_lines();
         assert!(
             lines.iter().any(|line| line.contains("file capabilities") && line.contains("owner")),
             "{lines:?}"

@@ -1,7 +1,7 @@
-//! What an entry has beyond mode and time, at the source: its owner by name, its extended attributes and ACLs.
+//! Reads owners by name, extended attributes and ACLs at the source, besides mode and time.
 //!
-//! Looked at by the scan's threads, beside the status that they ask for anyway: no file is opened for it. Attributes are
-//! asked for by way of `/proc/self/fd/DIRECTORY/NAME`, which links and files that can't be read have too.
+//! The scan's threads call it with the status that they have anyway; no file is opened. Attributes are read
+//! through `/proc/self/fd/DIRECTORY/NAME`, which works for links and unreadable files, too.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -26,16 +26,16 @@ use crate::{Identity, Losses};
 /// The longest list of names (`XATTR_LIST_MAX`), and the longest value (`XATTR_SIZE_MAX`).
 const XATTR_BYTES_MAX: usize = 64 << 10;
 
-/// Most of what may travel with one entry: with the longest path it fits into a message that announces a file.
+/// Bound of one entry's extras: with the longest path they fit into a message that announces a file.
 const EXTRAS_BYTES_MAX: usize = 160 << 10;
 
-/// The same in the smallest slots, which hold little more than the longest path.
+/// The same bound for the smallest slots, which hold little more than the longest path.
 const EXTRAS_BYTES_SMALL: usize = 48 << 10;
 
-/// Accounts whose names are remembered; further ones are looked up each time.
+/// Bound of the cache of account names; further ones are looked up each time.
 const NAMES_MAX: usize = 10_000;
 
-/// Reads them, as far as they are wanted. Any number of threads may ask.
+/// Reads the requested extras. Any number of threads may call it.
 #[derive(Debug)]
 pub struct ExtrasReader {
     fidelity: Fidelity,
@@ -43,19 +43,20 @@ pub struct ExtrasReader {
     is_root: bool,
     user_rules: AccountRules,
     group_rules: AccountRules,
-    users: Names,
-    groups: Names,
+    users: AccountNames,
+    groups: AccountNames,
     losses: Losses,
     links: Mutex<HashMap<Identity, FirstName>>,
-    /// Whether the file system of the first directory has ACLs that it does not list.
+    /// True if the file system of the first directory does not list its ACLs.
     hides_acls: OnceLock<bool>,
 }
 
-/// Names that were looked up.
+/// A cache of account names.
 #[derive(Debug, Default)]
-struct Names(Mutex<HashMap<u32, Arc<[u8]>>>);
+struct AccountNames(Mutex<HashMap<u32, Arc<[u8]>>>);
 
-/// A file of which not all names were met: about 150 bytes and its path. Who has but one name costs nothing.
+/// A file with hard links that the scan has not all met: about 150 bytes and its path. Files with one name
+/// cost nothing.
 #[derive(Debug)]
 struct FirstName {
     path: RelPath,
@@ -63,15 +64,15 @@ struct FirstName {
     names_left: u32,
 }
 
-/// Where an entry is.
+/// The location of an entry.
 #[derive(Clone, Copy)]
-pub(crate) enum Spot<'a> {
+pub(crate) enum AttributeHolder<'a> {
     Open(BorrowedFd<'a>),
     Named { directory: BorrowedFd<'a>, name: &'a CStr, follow: bool },
 }
 
 impl ExtrasReader {
-    /// For what is to be kept, in slots of this size; nothing if nothing is.
+    /// Reads the extras that `fidelity` requests, for slots of this size; none if it requests none.
     pub fn new(fidelity: Fidelity, slot_bytes: usize) -> Option<ExtrasReader> {
         let bytes_max = if slot_bytes >= 256 << 10 { EXTRAS_BYTES_MAX } else { EXTRAS_BYTES_SMALL };
         (!fidelity.kept.is_nothing()).then(|| ExtrasReader {
@@ -80,27 +81,28 @@ impl ExtrasReader {
             fidelity,
             bytes_max,
             is_root: rustix::process::geteuid().is_root(),
-            users: Names::default(),
-            groups: Names::default(),
+            users: AccountNames::default(),
+            groups: AccountNames::default(),
             losses: Losses::default(),
             links: Mutex::default(),
             hides_acls: OnceLock::new(),
         })
     }
 
-    /// What could not be read.
+    /// The extras that could not be read.
     pub fn losses(&self) -> &Losses {
         &self.losses
     }
 
-    /// Of one entry with this owner and group.
-    pub(crate) fn read(&self, spot: Spot<'_>, uid: u32, gid: u32) -> Option<Box<Extras>> {
+    /// Reads the extras of one entry with this owner and group.
+    pub(crate) fn read(&self, spot: AttributeHolder<'_>, uid: u32, gid: u32) -> Option<Box<Extras>> {
         let extras =
             self.extras(spot, (uid, gid), &mut |reason| self.losses.count("extended attributes", reason));
         (!extras.is_empty()).then(|| Box::new(extras))
     }
 
-    /// Of `name` in `directory`, or of the directory itself; also why not all of its attributes can be read, if that is so.
+    /// Reads the extras of `name` in `directory`, or of the directory itself, and the first reason why an
+    /// attribute could not be read.
     ///
     /// # Errors
     /// A name with a NUL.
@@ -110,9 +112,9 @@ impl ExtrasReader {
         name: Option<&[u8]>,
         owner: (u32, u32),
     ) -> io::Result<(Extras, Option<String>)> {
-        // The directory may be held as a path only, which has no attributes itself.
+        // The directory may be open with `O_PATH`, which gives no access to its own attributes.
         let name = CString::new(name.unwrap_or(b"."))?;
-        let spot = Spot::Named { directory, name: &name, follow: false };
+        let spot = AttributeHolder::Named { directory, name: &name, follow: false };
         let mut problem = None;
         let extras = self.extras(spot, owner, &mut |reason| {
             problem.get_or_insert_with(|| reason.to_owned());
@@ -120,21 +122,26 @@ impl ExtrasReader {
         Ok((extras, problem))
     }
 
-    /// Whether it sees the attributes that only root may set.
+    /// Returns true if it sees the attributes that only root may set.
     pub fn sees_privileged(&self) -> bool {
         self.is_root
     }
 
-    /// `lost` gets the reason of each attribute that can't be read.
-    fn extras(&self, spot: Spot<'_>, (uid, gid): (u32, u32), lost: &mut dyn FnMut(&str)) -> Extras {
+    /// Calls `lost` with the reason for each unreadable attribute.
+    fn extras(
+        &self,
+        spot: AttributeHolder<'_>,
+        (uid, gid): (u32, u32),
+        lost: &mut dyn FnMut(&str),
+    ) -> Extras {
         let Fidelity { kept, user, group, .. } = &self.fidelity;
-        let own_user = || self.account(uid, &self.user_rules, &self.users, user_name);
-        let own_group = || self.account(gid, &self.group_rules, &self.groups, group_name);
         let is_asked = kept.attributes || kept.acls;
         let (attributes, all_told) = if is_asked { self.attributes(spot, lost) } else { Default::default() };
         Extras {
-            user: kept.users.then(|| user.clone().unwrap_or_else(own_user)),
-            group: kept.groups.then(|| group.clone().unwrap_or_else(own_group)),
+            user: kept.users.then(|| self.account(user, uid, (&self.user_rules, &self.users), user_name)),
+            group: kept
+                .groups
+                .then(|| self.account(group, gid, (&self.group_rules, &self.groups), group_name)),
             attributes,
             all_told,
             flags: if kept.file_flags { flags_at(spot) } else { None },
@@ -142,22 +149,23 @@ impl ExtrasReader {
         }
     }
 
-    /// Whether a device, pipe or socket is wanted.
+    /// Returns true if a device, pipe or socket of this type is requested.
     pub(crate) fn keeps(&self, special: &Special) -> bool {
         self.fidelity.kept.has(special)
     }
 
-    /// Whether any of them are.
+    /// Returns true if any special files are requested.
     pub(crate) fn keeps_specials(&self) -> bool {
         self.fidelity.kept.devices || self.fidelity.kept.specials
     }
 
-    /// Whether it asks which names are one file's.
+    /// Returns true if hard links are kept.
     pub(crate) fn follows_links(&self) -> bool {
         self.fidelity.kept.hard_links
     }
 
-    /// What the file of `size` bytes that is met at `path` is another name of; nothing for the first of its `names`.
+    /// Returns the first name of the file of `size` bytes that the scan meets at `path`; none if `path` is
+    /// the first of its `names` names.
     pub(crate) fn same_as(&self, file: Identity, names: u32, size: u64, path: RelPath) -> Option<SameAs> {
         let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         match links.entry(file) {
@@ -169,7 +177,7 @@ impl ExtrasReader {
                 let first = occupied.get_mut();
                 first.names_left = first.names_left.saturating_sub(1);
                 let same_as = SameAs { path: first.path.clone(), size: first.size };
-                // Nobody else will ask.
+                // All names were met.
                 if first.names_left == 0 {
                     occupied.remove();
                 }
@@ -178,14 +186,17 @@ impl ExtrasReader {
         }
     }
 
-    /// Root is root everywhere.
+    /// The requested account, or that of the number. Number 0 is root on every host and gets no name.
     fn account(
         &self,
+        requested: &Option<Account>,
         number: u32,
-        rules: &AccountRules,
-        names: &Names,
+        (rules, names): (&AccountRules, &AccountNames),
         look_up: fn(u32) -> Option<String>,
     ) -> Account {
+        if let Some(account) = requested {
+            return account.clone();
+        }
         if let Some(account) = rules.of(number, || names.of(number, look_up)) {
             return account;
         }
@@ -194,8 +205,9 @@ impl ExtrasReader {
         Account { number, name }
     }
 
-    /// With what is not told as it can't be read, or is too large, nothing is said of the rest.
-    fn attributes(&self, spot: Spot<'_>, lost: &mut dyn FnMut(&str)) -> (Vec<Attribute>, AllTold) {
+    /// Reads the requested attributes. If one is unreadable or too large, the others are not marked as
+    /// complete.
+    fn attributes(&self, spot: AttributeHolder<'_>, lost: &mut dyn FnMut(&str)) -> (Vec<Attribute>, AllTold) {
         let mut names = match list(spot) {
             Ok(names) => names,
             Err(Errno::OPNOTSUPP) => return Default::default(),
@@ -214,7 +226,7 @@ impl ExtrasReader {
         for name in names.split(|&byte| byte == 0).filter(|name| self.is_wanted(name)) {
             let value = match get(spot, name) {
                 Ok(value) => value,
-                // Gone by now.
+                // Removed since the list was read.
                 Err(Errno::NODATA) => continue,
                 Err(errno) => {
                     lost(&reason(errno));
@@ -222,7 +234,7 @@ impl ExtrasReader {
                     continue;
                 }
             };
-            // Beside name and value: their lengths, and the tag.
+            // The 8 bytes are the lengths of name and value, and the tag.
             let with_this = bytes + name.len() + value.len() + 8;
             if with_this > self.bytes_max {
                 lost("too large to travel with an entry");
@@ -235,26 +247,28 @@ impl ExtrasReader {
         (found, all_told)
     }
 
-    /// Whether an entry has an access ACL that is not among its `names`, and that says more than its mode: NTFS-3G lists none. The first
-    /// directory shows whether the others have to be asked; one that makes an ACL of the mode has it for all of them.
-    fn has_hidden_acl(&self, spot: Spot<'_>, names: &[u8]) -> bool {
-        let is_listed = || names.split(|&byte| byte == 0).any(|name| name == ACCESS_ACL.to_bytes());
+    /// Returns true if an entry has an access ACL that `names` does not list and that says more than its
+    /// mode: NTFS-3G lists none. The first directory shows if the file system hides ACLs. A file system that
+    /// derives ACLs from modes has one for every entry.
+    fn has_hidden_acl(&self, spot: AttributeHolder<'_>, names: &[u8]) -> bool {
+        let is_listed = names.split(|&byte| byte == 0).any(|name| name == ACCESS_ACL.to_bytes());
         let hides = match (self.hides_acls.get(), spot) {
             (Some(&hides), _) => hides,
-            (None, Spot::Open(_)) => {
-                let hides = !is_listed() && get(spot, ACCESS_ACL.to_bytes()).is_ok();
+            (None, AttributeHolder::Open(_)) => {
+                let hides = !is_listed && get(spot, ACCESS_ACL.to_bytes()).is_ok();
                 *self.hides_acls.get_or_init(|| hides)
             }
-            (None, Spot::Named { .. }) => false,
+            (None, AttributeHolder::Named { .. }) => false,
         };
-        let has_mask = || {
-            let acl = get(spot, ACCESS_ACL.to_bytes()).ok().and_then(|value| AclBits::of(&value));
-            acl.is_some_and(AclBits::has_mask)
-        };
-        hides && !is_listed() && has_mask()
+        if !hides || is_listed {
+            return false;
+        }
+        let acl = get(spot, ACCESS_ACL.to_bytes()).ok().and_then(|value| AclBits::of(&value));
+        acl.is_some_and(AclBits::has_mask)
     }
 
-    /// Who is not root sees more of them than he may set anywhere; what else is in `system` is the file system's own.
+    /// Other users than root see more attributes than they may set. The rest of `system` belongs to the file
+    /// system.
     fn is_wanted(&self, name: &[u8]) -> bool {
         let kept = self.fidelity.kept;
         let is_acl = name.starts_with(b"system.posix_acl_");
@@ -264,24 +278,25 @@ impl ExtrasReader {
     }
 }
 
-/// One more `statx`: the one of the scan comes from another room, and directories have none.
-fn flags_at(spot: Spot<'_>) -> Option<FileFlags> {
+/// Reads the flags with a further `statx`: the scan's own one lacks them, and directories have none.
+fn flags_at(spot: AttributeHolder<'_>) -> Option<FileFlags> {
     match spot {
-        Spot::Open(fd) => flags_of(fd, c"", AtFlags::EMPTY_PATH),
-        Spot::Named { directory, name, follow: true } => flags_of(directory, name, AtFlags::empty()),
-        Spot::Named { directory, name, follow: false } => {
+        AttributeHolder::Open(fd) => flags_of(fd, c"", AtFlags::EMPTY_PATH),
+        AttributeHolder::Named { directory, name, follow: true } => {
+            flags_of(directory, name, AtFlags::empty())
+        }
+        AttributeHolder::Named { directory, name, follow: false } => {
             flags_of(directory, name, AtFlags::SYMLINK_NOFOLLOW)
         }
     }
 }
 
-impl Names {
+impl AccountNames {
     fn of(&self, number: u32, look_up: fn(u32) -> Option<String>) -> Arc<[u8]> {
-        let known = |names: &HashMap<u32, Arc<[u8]>>| names.get(&number).cloned();
-        if let Some(name) = known(&self.0.lock().unwrap_or_else(PoisonError::into_inner)) {
+        if let Some(name) = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&number).cloned() {
             return name;
         }
-        // Without the lock: it may ask other hosts.
+        // Without the lock, as the lookup may ask other hosts.
         let name: Arc<[u8]> = look_up(number).unwrap_or_default().into_bytes().into();
         let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if names.len() < NAMES_MAX {
@@ -291,7 +306,7 @@ impl Names {
     }
 }
 
-/// Who has no name, or whose name can't be looked up, is a number.
+/// The name of a user; none if there is none or the lookup fails.
 fn user_name(uid: u32) -> Option<String> {
     User::from_uid(Uid::from_raw(uid)).ok().flatten().map(|user| user.name)
 }
@@ -300,16 +315,14 @@ fn group_name(gid: u32) -> Option<String> {
     Group::from_gid(Gid::from_raw(gid)).ok().flatten().map(|group| group.name)
 }
 
-/// The names of its attributes, each with a NUL behind it.
-pub(crate) fn list(spot: Spot<'_>) -> Result<Vec<u8>, Errno> {
+/// The names of an entry's attributes, each followed by a NUL.
+pub(crate) fn list(spot: AttributeHolder<'_>) -> Result<Vec<u8>, Errno> {
     grown(|buffer| match spot {
-        Spot::Open(file) => flistxattr(file, buffer),
-        Spot::Named { directory, name, follow } => {
+        AttributeHolder::Open(file) => flistxattr(file, buffer),
+        AttributeHolder::Named { directory, name, follow } => {
             let path = path_of(directory, name);
-            let listed = match follow {
-                true => listxattr(&*path, &mut *buffer),
-                false => llistxattr(&*path, &mut *buffer),
-            };
+            let listed =
+                if follow { listxattr(&*path, &mut *buffer) } else { llistxattr(&*path, &mut *buffer) };
             match listed {
                 Err(Errno::NOENT) => flistxattr(open_plain(directory, name, follow)?, buffer),
                 answer => answer,
@@ -318,15 +331,16 @@ pub(crate) fn list(spot: Spot<'_>) -> Result<Vec<u8>, Errno> {
     })
 }
 
-/// The value of one of them.
-pub(crate) fn get(spot: Spot<'_>, attribute: &[u8]) -> Result<Vec<u8>, Errno> {
+/// The value of one attribute.
+pub(crate) fn get(spot: AttributeHolder<'_>, attribute: &[u8]) -> Result<Vec<u8>, Errno> {
     grown(|buffer| match spot {
-        Spot::Open(file) => fgetxattr(file, attribute, buffer),
-        Spot::Named { directory, name, follow } => {
+        AttributeHolder::Open(file) => fgetxattr(file, attribute, buffer),
+        AttributeHolder::Named { directory, name, follow } => {
             let path = path_of(directory, name);
-            let got = match follow {
-                true => getxattr(&*path, attribute, &mut *buffer),
-                false => lgetxattr(&*path, attribute, &mut *buffer),
+            let got = if follow {
+                getxattr(&*path, attribute, &mut *buffer)
+            } else {
+                lgetxattr(&*path, attribute, &mut *buffer)
             };
             match got {
                 Err(Errno::NOENT) => fgetxattr(open_plain(directory, name, follow)?, attribute, buffer),
@@ -336,11 +350,13 @@ pub(crate) fn get(spot: Spot<'_>, attribute: &[u8]) -> Result<Vec<u8>, Errno> {
     })
 }
 
-/// Opens a file or directory for its attributes, where there is no `/proc` to reach it by. Nothing else is opened, which may have effects.
+/// Opens a file or directory for its attributes where `/proc` is missing. Special files are refused, as
+/// opening them may have side effects.
 fn open_plain(directory: BorrowedFd<'_>, name: &CStr, follow: bool) -> Result<OwnedFd, Errno> {
-    let (looking, opening) = match follow {
-        true => (AtFlags::empty(), OFlags::empty()),
-        false => (AtFlags::SYMLINK_NOFOLLOW, OFlags::NOFOLLOW),
+    let (looking, opening) = if follow {
+        (AtFlags::empty(), OFlags::empty())
+    } else {
+        (AtFlags::SYMLINK_NOFOLLOW, OFlags::NOFOLLOW)
     };
     let found = FileType::from_raw_mode(statat(directory, name, looking)?.st_mode);
     if !matches!(found, FileType::RegularFile | FileType::Directory) {
@@ -350,7 +366,8 @@ fn open_plain(directory: BorrowedFd<'_>, name: &CStr, follow: bool) -> Result<Ow
     openat(directory, name, flags | opening, Mode::empty())
 }
 
-/// What `get` and `list` give in a buffer. Most have no attributes, or short ones.
+/// Calls `get` or `list` with a short buffer, then with a long one. Most entries have no attributes, or short
+/// ones.
 pub(crate) fn grown(mut call: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
     let mut short = [0; 256];
     match call(&mut short) {
@@ -363,14 +380,14 @@ pub(crate) fn grown(mut call: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> 
     Ok(long)
 }
 
-/// The way to a name in a held directory for calls that take no descriptor of one.
+/// The path of a name in a held directory, for calls that take no directory descriptor.
 pub(crate) fn path_of(directory: BorrowedFd<'_>, name: &CStr) -> Vec<u8> {
     let mut path = format!("/proc/self/fd/{}/", directory.as_raw_fd()).into_bytes();
     path.extend_from_slice(name.to_bytes());
     path
 }
 
-/// In words, without the number.
+/// The error as text without its number.
 pub(crate) fn reason(errno: Errno) -> String {
     match errno {
         Errno::PERM | Errno::ACCESS => "not permitted".to_owned(),

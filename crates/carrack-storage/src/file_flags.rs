@@ -1,5 +1,5 @@
-//! Reading and setting file flags (`chattr(1)`): `statx(2)` tells them without the file being opened, `ioctl_iflags(2)` sets
-//! them by its descriptor.
+//! File flags (`chattr(1)`). `statx(2)` reads them without opening the file, `ioctl_iflags(2)` sets them on
+//! an open one.
 
 use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
@@ -7,11 +7,11 @@ use std::os::fd::BorrowedFd;
 use carrack_model::FileFlags;
 use rustix::fs::{AtFlags, FileType, StatxFlags, statx};
 
-/// Of a file or directory; nothing for what has none, or where the file system tells of none.
+/// The flags of a file or directory; none for other types, or if the file system reports none.
 pub(crate) fn flags_of(directory: BorrowedFd<'_>, name: &CStr, at: AtFlags) -> Option<FileFlags> {
     let found = statx(directory, name, at, StatxFlags::TYPE).ok()?;
     let file_type = FileType::from_raw_mode(found.stx_mode.into());
-    // The first 32 bits are numbered as in `ioctl_iflags(2)`.
+    // The low 32 bits are numbered as in `ioctl_iflags(2)`.
     let known = found.stx_attributes_mask.bits() as u32;
     let flags = FileFlags::new(known, found.stx_attributes.bits() as u32);
     let has_some = matches!(file_type, FileType::RegularFile | FileType::Directory) && flags.known() != 0;
@@ -54,14 +54,14 @@ mod tests {
         keeper.fasten(file.as_fd(), wanted.among(NO_DUMP));
         assert_eq!(keeper.losses().take_lines(), ["file flags of 1 entry not kept: the sink sets none"]);
         assert_eq!(of(&path).unwrap().set(), NO_DUMP);
-        // What it never sets is no difference to it.
+        // A flag that the keeper never sets counts as no difference.
         let held = File::open(dir.path()).unwrap();
-        let would = |flags: FileFlags, keeper: &Keeper| {
+        fn would_flag(keeper: &Keeper, held: &File, flags: FileFlags) -> bool {
             keeper.would_flag(&Extras { flags: Some(flags), ..Extras::default() }, held.as_fd(), b"f")
-        };
-        assert!(!would(wanted, &keeper) && would(wanted, &Keeper::new(true)));
-        assert!(would(FileFlags::new(NO_DUMP, 0), &keeper));
+        }
+        assert!(!would_flag(&keeper, &held, wanted) && would_flag(&Keeper::new(true), &held, wanted));
+        assert!(would_flag(&keeper, &held, FileFlags::new(NO_DUMP, 0)));
         fs::remove_file(path).unwrap();
-        assert!(!would(wanted, &Keeper::new(true)), "what is not there");
+        assert!(!would_flag(&Keeper::new(true), &held, wanted), "a missing file");
     }
 }

@@ -1,15 +1,16 @@
-//! Directories that take different names for the same: without regard to case, or to how Unicode composes a character.
+//! Directories that treat different names as equal: by case, or by the Unicode composition of a character.
 //!
-//! Of two entries of one run whose names such a directory takes for the same, the second would replace the first. Each name that gets a
-//! place is claimed for its path; the claim of another path fails. What stood there before the run is replaced as everywhere.
+//! If two entries of one run have equal names in such a directory, the second would replace the first. Each
+//! placed name is therefore claimed for its path, and the claim of another path fails. Entries from before
+//! the run are replaced as everywhere.
 //!
-//! Most file systems tell all names apart, which their number says: nothing is asked of them for a directory. ext4, tmpfs and others have a
-//! flag for each directory. Cluster file systems are known by their mounts where a process serves them (FUSE). The rest is probed
-//! once for each file system, with a temporary file.
+//! Most file systems distinguish all names. Their magic number shows this without a call for each directory.
+//! ext4, tmpfs and others have a flag for each directory. Cluster file systems that a process serves (FUSE)
+//! are known by their mounts. Others are probed once for each file system, with a temporary file.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use carrack_model::RelPath;
@@ -17,78 +18,81 @@ use rustix::fs::{AtFlags, Dir, Mode, fstat, ioctl_getflags, openat, statat};
 use rustix::io::Errno;
 use unicode_normalization::UnicodeNormalization;
 
-use crate::layout::{FileSystemKind, kind_of};
 use crate::sink_file::create_flags;
-use crate::target::magic_of;
 use crate::{Identity, ScratchNames, SinkError, keep_times};
+use carrack_layout::{FileSystemKind, kind_of, magic_of};
 
-/// Claims that are remembered, of 16 bytes each. Beyond them a name that exists is claimed only if it is spelled like that.
+/// Bound of the claims, of 16 bytes each. Beyond it, an existing name is claimed only if it is spelled the
+/// same.
 const CLAIMS_MAX: usize = 1 << 20;
 
 /// `FS_CASEFOLD_FL` (include/uapi/linux/fs.h).
 const CASEFOLD: u32 = 0x4000_0000;
 
-/// ext2 to ext4, tmpfs, F2FS, bcachefs (include/uapi/linux/magic.h): a directory has a flag.
+/// ext2 to ext4, tmpfs, F2FS, bcachefs (include/uapi/linux/magic.h), which have a flag for each directory.
 const FLAGGED: [u32; 4] = [0xef53, 0x0102_1994, 0xf2f5_2010, 0xca45_1a4e];
 
-/// XFS, Btrfs, ramfs, Lustre, Ceph, GPFS, BeeGFS: all names are different.
+/// XFS, Btrfs, ramfs, Lustre, Ceph, GPFS, BeeGFS, which distinguish all names.
 const EXACT: [u32; 7] =
     [0x5846_5342, 0x9123_683e, 0x8584_58f6, 0x0bd0_0bd0, 0x00c3_6400, 0x4750_4653, 0x1983_0326];
 
-/// A name with a letter that is composed in two ways, and both with letters of the other case.
+/// A name with a letter that has two compositions. Both contain letters with another case.
 const COMPOSED: &str = "case\u{e9}";
 const DECOMPOSED: &str = "casee\u{301}";
 
-/// What a directory does not regard in names.
+/// The differences of names that a directory ignores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Folding {
     case: bool,
     composition: bool,
 }
 
-/// A directory that takes different names for the same.
+/// A directory that treats different names as equal.
 #[derive(Clone, Copy, Debug)]
 pub struct FoldingDirectory {
     folding: Folding,
-    /// Where the directory itself says so. Else its whole file system does, whose inode numbers may be no more than its names'.
+    /// Set if the directory's own flag says so. Otherwise its whole file system folds names, and inode
+    /// numbers may depend on names there.
     identity: Option<Identity>,
 }
 
-/// The names that were claimed beneath a destination. Any number of threads may claim.
+/// The claimed names beneath a destination. Any number of threads may claim.
 #[derive(Debug)]
 pub struct FoldedNames {
     scratch: Arc<ScratchNames>,
-    /// The magic number of the root's file system, where all directories lie on that.
+    /// The magic number of the root's file system, if all directories lie on it.
     magic: Option<u32>,
     file_systems: Mutex<HashMap<u64, Option<Folding>>>,
-    /// The directory that was asked for last: files come one after another.
+    /// The directory of the last call, as files of one directory come in sequence.
     last: Mutex<Option<(RelPath, Option<FoldingDirectory>)>>,
     claims: Mutex<HashMap<u64, u64>>,
     hasher: RandomState,
 }
 
 impl FoldedNames {
-    /// For a destination `root`; with one file system beneath it nothing is asked of directories that tell all names apart.
+    /// Claims names beneath the destination `root`. With `is_one_file_system`, the root's magic number counts
+    /// for all directories.
     pub fn new(root: BorrowedFd<'_>, is_one_file_system: bool, scratch: Arc<ScratchNames>) -> FoldedNames {
         let magic = if is_one_file_system { magic_of(root).ok() } else { None };
         let (file_systems, last, claims) = Default::default();
         FoldedNames { scratch, magic, file_systems, last, claims, hasher: RandomState::new() }
     }
 
-    /// What a directory that is to be filled, known as `path`, does; nothing if it tells all names apart.
+    /// The folding of a directory, known as `path`, at its first use; none if it distinguishes all names.
     pub fn of(&self, directory: BorrowedFd<'_>, path: &RelPath) -> Option<FoldingDirectory> {
         if self.magic.is_some_and(|magic| EXACT.contains(&magic)) {
             return None;
         }
-        let last = || self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, known)) = last().as_ref().filter(|(last, _)| last == path) {
+        if let Some((_, known)) = self.last().as_ref().filter(|(last, _)| last == path) {
             return *known;
         }
         let known = self.look(directory);
-        *last() = Some((path.clone(), known));
+        *self.last() = Some((path.clone(), known));
         known
     }
-
+    fn last(&self) -> MutexGuard<'_, Option<(RelPath, Option<FoldingDirectory>)>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
     fn look(&self, directory: BorrowedFd<'_>) -> Option<FoldingDirectory> {
         let magic = self.magic.or_else(|| magic_of(directory).ok())?;
         if EXACT.contains(&magic) {
@@ -108,11 +112,11 @@ impl FoldedNames {
         let known = self.file_systems.lock().unwrap_or_else(PoisonError::into_inner).get(&device).copied();
         known.unwrap_or_else(|| {
             let folding = match kind_of(directory, device, magic) {
-                // Where no file can be made, nothing will be placed either.
+                // If the probe can't be created, no entry can be placed either.
                 FileSystemKind::Plain | FileSystemKind::Set => {
                     keep_times(directory, || probe(directory, &self.scratch)).ok()?
                 }
-                // Served by a process: the file systems of `EXACT` by another way.
+                // The file systems of `EXACT`, served by a process.
                 _ => Folding::default(),
             };
             let folding = (folding.case || folding.composition).then_some(folding);
@@ -145,7 +149,7 @@ impl FoldedNames {
         }
     }
 
-    /// Claims a directory for its path: two of them would be one.
+    /// Claims a directory for its path, as two directories with equal names would be one.
     ///
     /// # Errors
     /// As [`FoldedNames::claim`].
@@ -160,7 +164,8 @@ impl FoldedNames {
         }
     }
 
-    /// Whether an entry of this run has the place of `name` in a directory known as `path`, or may have it.
+    /// Returns true if an entry of this run has, or may have, a name that equals `name` in a directory known
+    /// as `path`.
     pub fn is_taken(&self, directory: &FoldingDirectory, path: &RelPath, name: &[u8]) -> bool {
         let beneath = path.join(name).map(|inner| directory.folding.fold(inner.as_bytes()));
         let places = match directory.identity {
@@ -181,7 +186,7 @@ impl FoldedNames {
         self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the place is the path's now; nothing if that can't be remembered.
+    /// Returns true if the place belongs to the path now; none if the bound of the claims is reached.
     fn put(&self, place: u64, path: u64) -> Option<bool> {
         let mut claims = self.claims();
         if let Some(known) = claims.get(&place) {
@@ -196,7 +201,8 @@ impl FoldedNames {
 }
 
 impl Folding {
-    /// The same for all names that the directory takes for the same; for some others too, whose difference file systems judge differently.
+    /// Maps names that the directory treats as equal to the same bytes. Some further names are mapped alike,
+    /// as file systems differ on them.
     fn fold(self, name: &[u8]) -> Vec<u8> {
         match std::str::from_utf8(name) {
             Ok(text) => {
@@ -209,25 +215,32 @@ impl Folding {
     }
 }
 
-/// Makes a file, and looks for it by other names.
+/// Creates a file, and looks it up under other spellings.
 fn probe(directory: BorrowedFd<'_>, scratch: &ScratchNames) -> Result<Folding, Errno> {
-    let create = |free: &[u8]| openat(directory, free, create_flags(), Mode::RUSR | Mode::WUSR);
-    // A file system for ASCII alone does not compose.
-    let created = scratch.create(COMPOSED.as_bytes(), create).or_else(|_| scratch.create(b"case", create));
-    let (_, temporary) = created?;
+    // A file system for ASCII alone refuses the composed name.
+    let (_, temporary) = scratch
+        .create(COMPOSED.as_bytes(), |free| create_in(directory, free))
+        .or_else(|_| scratch.create(b"case", |free| create_in(directory, free)))?;
     let name = String::from_utf8_lossy(temporary.as_bytes()).into_owned();
-    let has =
-        |other: String| other != name && statat(directory, other.as_str(), AtFlags::SYMLINK_NOFOLLOW).is_ok();
+    let (upper, decomposed) = (name.to_ascii_uppercase(), name.replace(COMPOSED, DECOMPOSED));
     let folding = Folding {
-        case: has(name.to_ascii_uppercase()),
-        composition: has(name.replace(COMPOSED, DECOMPOSED)),
+        case: upper != name && exists(directory, &upper),
+        composition: decomposed != name && exists(directory, &decomposed),
     };
-    // What is known is known: a file that stays is one, not one for each directory.
+    // If the removal fails, at most one file for each file system is left.
     temporary.remove(directory);
     Ok(folding)
 }
 
-/// Whether nothing has the name, or what has it is spelled so.
+fn create_in(directory: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
+    openat(directory, name, create_flags(), Mode::RUSR | Mode::WUSR)
+}
+
+fn exists(directory: BorrowedFd<'_>, name: &str) -> bool {
+    statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+}
+
+/// Returns true if no entry has the name, or an entry has it in this spelling.
 fn is_spelled(directory: BorrowedFd<'_>, name: &[u8]) -> bool {
     match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
         Err(errno) => errno == Errno::NOENT,
@@ -247,7 +260,9 @@ mod tests {
 
     #[test]
     fn names_that_are_taken_for_the_same_fold_to_the_same() {
-        let fold = |name: &str| BOTH.fold(name.as_bytes());
+        fn fold(name: &str) -> Vec<u8> {
+            BOTH.fold(name.as_bytes())
+        }
         for (one, other) in [("Makefile", "mAKEFILE"), ("É", "e\u{301}"), ("ß", "SS"), ("Σ", "ς")] {
             assert_eq!(fold(one), fold(other), "{one} {other}");
         }
@@ -260,16 +275,24 @@ mod tests {
     }
 
     fn claimed(directory: &FoldingDirectory) {
+        fn claim(claimed: (&FoldedNames, &FoldingDirectory, &File), path: &RelPath, name: &str) -> bool {
+            let (names, directory, held) = claimed;
+            match names.claim(directory, held.as_fd(), path, name.as_bytes()) {
+                Ok(()) => true,
+                Err(SinkError::SameName) => false,
+                Err(error) => panic!("{error}"),
+            }
+        }
         let dir = tempfile::tempdir().unwrap();
         let held = File::open(dir.path()).unwrap();
         let scratch = Arc::new(ScratchNames::new(None).unwrap());
         let names = FoldedNames::new(held.as_fd(), true, scratch);
         let (root, sub) = (RelPath::root(), RelPath::new(b"sub").unwrap());
-        let claim = |path, name: &str| names.claim(directory, held.as_fd(), path, name.as_bytes());
-        assert!(claim(&root, "a").is_ok() && claim(&root, "a").is_ok() && claim(&root, "b").is_ok());
-        assert!(matches!(claim(&root, "A"), Err(SinkError::SameName)));
-        // The same inode by another path is the same directory.
-        assert_eq!(claim(&sub, "A").is_err(), directory.identity.is_some());
+        let all = (&names, directory, &held);
+        assert!(claim(all, &root, "a") && claim(all, &root, "a") && claim(all, &root, "b"));
+        assert!(!claim(all, &root, "A"));
+        // The same inode under another path is the same directory.
+        assert_eq!(!claim(all, &sub, "A"), directory.identity.is_some());
         assert!(names.claim_directory(directory, &sub).is_ok());
         assert!(names.claim_directory(directory, &sub).is_ok());
         let other = RelPath::new(b"SUB").unwrap();
@@ -291,7 +314,7 @@ mod tests {
         let found = probe(held.as_fd(), &scratch).unwrap();
         assert_eq!(found, Folding { case: false, composition: false });
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
-        // In a directory that names can only be added to, the answer is the same.
+        // An append-only directory gives the same answer.
         if ioctl_setflags(&held, IFlags::APPEND).is_ok() {
             let found = probe(held.as_fd(), &scratch);
             ioctl_setflags(&held, IFlags::empty()).unwrap();

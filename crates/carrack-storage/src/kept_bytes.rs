@@ -1,8 +1,9 @@
-//! What a partial transfer keeps: the bytes of the file that it goes into, before and behind the part.
+//! The bytes that a partial transfer keeps: those of its destination file before and behind the part.
 //!
-//! They are copied into the new version when the part is complete, by the kernel where it can (`copy_file_range(2)`, which shares blocks on
-//! file systems that do), with a file lock that partial transfers into the same file take in turn: none undoes another one's. The lock is
-//! advisory (`flock(2)`), and where there are none, a change of the file is still noticed by its status.
+//! They are copied into the new version when the part is complete, by the kernel if it can
+//! (`copy_file_range(2)`, which shares blocks on file systems with that feature). Partial transfers into the
+//! same file hold its lock in turn, so that none reverts another. The lock is advisory (`flock(2)`); a change
+//! by another program shows in the file's status.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::thread;
@@ -11,52 +12,55 @@ use std::time::{Duration, Instant};
 use carrack_model::limits::RANGES_MAX;
 use carrack_model::{ByteRange, RangeSet};
 use rustix::fs::{
-    AtFlags, FallocateFlags, FlockOperation, Mode, OFlags, RenameFlags, Timespec, Timestamps,
-    copy_file_range, fallocate, flock, fstat, ftruncate, linkat, openat, renameat, renameat_with, statat,
+    AtFlags, FallocateFlags, FlockOperation, Mode, OFlags, RenameFlags, Timespec, Timestamps, XattrFlags,
+    copy_file_range, fallocate, flock, fsetxattr, fstat, ftruncate, linkat, openat, renameat, renameat_with,
+    statat,
 };
 use rustix::fs::{UTIME_NOW, UTIME_OMIT};
 use rustix::io::{Errno, pread, pwrite};
 
 use crate::SinkError;
 use crate::durable::settle_size;
+use crate::extras_source::{AttributeHolder, get, list};
 use crate::scratch::ScratchName;
 use crate::source_file::holes_of;
 use crate::status::{FileStamp, Identity, is_regular};
 
-/// How long another program may hold a lock on the file: as long as a partial transfer may take that copies a large file's other bytes.
+/// Time for which another program may lock the file, enough for a partial transfer to copy a large file's
+/// other bytes.
 const LOCK_PATIENCE: Duration = Duration::from_secs(600);
 
-/// How often the lock is tried.
+/// Pause between two attempts to lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
-/// Bytes of one call: whoever wants the session to end waits for it.
+/// Bytes of one copy call, which the end of a session waits for.
 const STEP_BYTES: u64 = 64 << 20;
 
-/// Bytes that are copied through memory at a time, where the kernel does not copy.
+/// Bytes of one copy through memory, if the kernel does not copy.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// Blocks that file systems share are no larger.
+/// Largest block that file systems share between files.
 const BLOCK_BYTES: u64 = 64 << 10;
 
-/// What has the name that a part is to get: a regular file, which is locked as long as this lives, or nothing.
-pub(crate) struct Stand(Option<Old>);
+/// The present file of the name that a partial transfer writes: a regular file, locked until this is dropped,
+/// or none.
+pub(crate) struct ReplacedFile(Option<OldVersion>);
 
-struct Old {
+struct OldVersion {
     file: OwnedFd,
     stamp: FileStamp,
 }
 
-impl Stand {
-    /// Opens and locks what has the name.
+impl ReplacedFile {
+    /// Opens and locks the file of the name.
     pub(crate) fn hold(
         directory: BorrowedFd<'_>,
         name: &[u8],
         goes_on: &dyn Fn() -> bool,
-    ) -> Result<Stand, SinkError> {
-        let looking = |errno| SinkError::naming("looking at what stands there", errno);
+    ) -> Result<ReplacedFile, SinkError> {
         loop {
             match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
-                Err(Errno::NOENT) => return Ok(Stand(None)),
+                Err(Errno::NOENT) => return Ok(ReplacedFile(None)),
                 Err(errno) => return Err(looking(errno)),
                 Ok(found) if !is_regular(&found) => return Err(SinkError::NotRegular),
                 Ok(_) => {}
@@ -64,17 +68,37 @@ impl Stand {
             let Some(file) = open_locked(directory, name, goes_on)? else { continue };
             let stat = fstat(&file).map_err(looking)?;
             if is_regular(&stat) && has_name(directory, name, &stat) {
-                return Ok(Stand(Some(Old { file, stamp: FileStamp::of(&stat) })));
+                return Ok(ReplacedFile(Some(OldVersion { file, stamp: FileStamp::of(&stat) })));
             }
         }
     }
 
-    /// Whether there is a file.
+    /// Returns true if there is a file.
     pub(crate) fn is_some(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Gives `temporary` the name; false if what has it is not what was held, and nothing was done.
+    /// Copies the `user.*` attributes of the held file to `file`, and calls `lost` for each failure.
+    pub(crate) fn copy_attributes(&self, file: BorrowedFd<'_>, mut lost: impl FnMut(Errno)) {
+        let Some(old) = &self.0 else { return };
+        let held = AttributeHolder::Open(old.file.as_fd());
+        let names = match list(held) {
+            Ok(names) => names,
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => return,
+            Err(errno) => return lost(errno),
+        };
+        for name in names.split(|&byte| byte == 0).filter(|name| name.starts_with(b"user.")) {
+            let copied = get(held, name).and_then(|value| fsetxattr(file, name, &value, XattrFlags::empty()));
+            match copied {
+                // Removed since the list was read.
+                Ok(()) | Err(Errno::NODATA) => {}
+                Err(errno) => lost(errno),
+            }
+        }
+    }
+
+    /// Renames `temporary` to the name. Returns false, without a rename, if the held file does not have the
+    /// name any more.
     pub(crate) fn give_way(
         &self,
         directory: BorrowedFd<'_>,
@@ -98,7 +122,7 @@ impl Stand {
     }
 }
 
-impl Old {
+impl OldVersion {
     fn is_unchanged(&self) -> bool {
         fstat(&self.file).is_ok_and(|stat| FileStamp::of(&stat) == self.stamp)
     }
@@ -108,17 +132,13 @@ impl Old {
     }
 }
 
-/// Nothing if it has gone meanwhile.
+/// Opens and locks a file; none if it was removed meanwhile.
 fn open_locked(
     directory: BorrowedFd<'_>,
     name: &[u8],
     goes_on: &dyn Fn() -> bool,
 ) -> Result<Option<OwnedFd>, SinkError> {
-    let open = |access: OFlags| {
-        let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        openat(directory, name, flags, Mode::empty())
-    };
-    let file = match open(OFlags::RDONLY) {
+    let file = match open(directory, name, OFlags::RDONLY) {
         Ok(file) => file,
         Err(Errno::NOENT) => return Ok(None),
         Err(Errno::LOOP | Errno::NXIO) => return Err(SinkError::NotRegular),
@@ -133,18 +153,26 @@ fn open_locked(
             Err(Errno::WOULDBLOCK) if !goes_on() => return Err(SinkError::Ended),
             Err(Errno::WOULDBLOCK) if began.elapsed() > LOCK_PATIENCE => return Err(SinkError::Locked),
             Err(Errno::WOULDBLOCK) => thread::sleep(LOCK_PAUSE),
-            // NFS locks for writing only what is open for writing.
+            // NFS locks a file for writing only if it is open for writing.
             Err(Errno::BADF) if !may_write => {
                 may_write = true;
-                match open(OFlags::RDWR) {
+                match open(directory, name, OFlags::RDWR) {
                     Ok(writable) => file = writable,
                     Err(_) => return Ok(Some(file)),
                 }
             }
-            // Or there are no locks.
+            // The file system has no locks.
             _ => return Ok(Some(file)),
         }
     }
+}
+
+fn open(directory: BorrowedFd<'_>, name: &[u8], access: OFlags) -> Result<OwnedFd, Errno> {
+    openat(directory, name, access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())
+}
+
+fn looking(errno: Errno) -> SinkError {
+    SinkError::naming("looking at what stands there", errno)
 }
 
 fn has_name(directory: BorrowedFd<'_>, name: &[u8], stat: &rustix::fs::Stat) -> bool {
@@ -152,7 +180,7 @@ fn has_name(directory: BorrowedFd<'_>, name: &[u8], stat: &rustix::fs::Stat) -> 
     found.is_ok_and(|found| Identity::of(&found) == Identity::of(stat))
 }
 
-/// Where no rename refuses to replace: a second name does.
+/// Renames without replacing on a file system that lacks such a rename, by way of a hard link.
 fn link_in_place(directory: BorrowedFd<'_>, from: &[u8], name: &[u8]) -> Result<(), Errno> {
     match linkat(directory, from, directory, name, AtFlags::empty()) {
         Ok(()) => {
@@ -168,24 +196,24 @@ fn link_in_place(directory: BorrowedFd<'_>, from: &[u8], name: &[u8]) -> Result<
     }
 }
 
-/// The new version of a file, of which the part is written.
+/// The new version of a file into which the part was written.
 pub(crate) struct KeptBytes<'a> {
     pub(crate) file: BorrowedFd<'a>,
     pub(crate) part: ByteRange,
-    /// Nothing but the part was ever written to it.
+    /// Set if only the part was ever written to the file.
     pub(crate) is_blank: bool,
     pub(crate) goes_on: &'a dyn Fn() -> bool,
 }
 
 impl KeptBytes<'_> {
-    /// Copies all bytes but those of the part; false if the old file was changed meanwhile.
-    pub(crate) fn take_from(&mut self, stand: &Stand) -> Result<bool, SinkError> {
+    /// Copies all bytes but those of the part; returns false if the old file was changed meanwhile.
+    pub(crate) fn take_from(&mut self, replaced: &ReplacedFile) -> Result<bool, SinkError> {
         let part_end = self.part.offset + self.part.len;
-        let held_size = stand.0.as_ref().map_or(0, |old| old.stamp.size);
+        let held_size = replaced.0.as_ref().map_or(0, |old| old.stamp.size);
         let size = held_size.max(part_end);
         let is_blank = self.blank(part_end)?;
         self.cut(size)?;
-        if let Some(old) = &stand.0 {
+        if let Some(old) = &replaced.0 {
             let head = ByteRange::new(0, self.part.offset.min(held_size));
             let tail = ByteRange::new(part_end, held_size.saturating_sub(part_end));
             for range in [head, tail] {
@@ -204,7 +232,7 @@ impl KeptBytes<'_> {
         Ok(true)
     }
 
-    /// Takes away what was copied before; false if the bytes before the part may not be zeros.
+    /// Removes the result of an earlier copy; returns false if the bytes before the part may not be zeros.
     fn blank(&mut self, part_end: u64) -> Result<bool, SinkError> {
         let was_blank = std::mem::replace(&mut self.is_blank, false);
         self.cut(part_end)?;
@@ -219,12 +247,14 @@ impl KeptBytes<'_> {
         ftruncate(self.file, size).map_err(|errno| SinkError::writing("setting its size", errno))
     }
 
-    /// Copies a range, without its holes where the new version has nothing there; false if the old file is too short for it.
-    fn copy(&self, old: &Old, range: ByteRange, is_blank: bool) -> Result<bool, SinkError> {
+    /// Copies a range, without its holes if the new version is blank there; returns false if the old file is
+    /// too short.
+    fn copy(&self, old: &OldVersion, range: ByteRange, is_blank: bool) -> Result<bool, SinkError> {
         let Some(end) = range.end().filter(|_| range.len > 0) else { return Ok(true) };
-        let holes = match is_blank {
-            true => holes_of(old.file.as_fd(), old.stamp.size, range, BLOCK_BYTES, RANGES_MAX),
-            false => RangeSet::new(),
+        let holes = if is_blank {
+            holes_of(old.file.as_fd(), old.stamp.size, range, BLOCK_BYTES, RANGES_MAX)
+        } else {
+            RangeSet::new()
         };
         for gap in holes.gaps(end) {
             let Some(data) = gap.overlap(range) else { continue };
@@ -243,21 +273,21 @@ impl KeptBytes<'_> {
         Ok(true)
     }
 
-    /// Copies some bytes, and says how many; none behind the old file's end.
-    fn copy_some(&self, old: &Old, at: u64, len: u64) -> Result<u64, SinkError> {
+    /// Copies some bytes and returns their number, which is zero behind the old file's end.
+    fn copy_some(&self, old: &OldVersion, at: u64, len: u64) -> Result<u64, SinkError> {
         let (mut from, mut to) = (at, at);
         match copy_file_range(&old.file, Some(&mut from), self.file, Some(&mut to), len as usize) {
             Ok(count) if count > 0 => return Ok(count as u64),
             Err(errno @ (Errno::NOSPC | Errno::DQUOT)) => {
                 return Err(SinkError::writing("copying the other bytes", errno));
             }
-            // Not here, not by this kernel, or at the end: reading tells.
+            // The kernel can't copy here, or the file ends here; a read shows which.
             _ => {}
         }
         let mut buffer = [0; BUFFER_BYTES];
         let wanted = buffer.len().min(len as usize);
-        let reading = |errno| SinkError::writing("reading what stands there", errno);
-        let count = retry(|| pread(&old.file, &mut buffer[..wanted], at)).map_err(reading)?;
+        let count = retry(|| pread(&old.file, &mut buffer[..wanted], at))
+            .map_err(|errno| SinkError::writing("reading what stands there", errno))?;
         self.write(&buffer[..count], at)?;
         Ok(count as u64)
     }
@@ -299,7 +329,7 @@ fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     }
 }
 
-/// Bytes of the next call: whole blocks are shared where neither end of them is beside others.
+/// Bytes of the next call. Calls for whole blocks let file systems share them.
 fn step_of(at: u64, end: u64) -> u64 {
     let left = end - at;
     let to_block = at.next_multiple_of(BLOCK_BYTES) - at;
@@ -310,10 +340,12 @@ fn step_of(at: u64, end: u64) -> u64 {
     if whole > 0 { whole.min(STEP_BYTES) } else { left }
 }
 
-/// The time of last access is left alone.
+/// The present as modification time; the access time stays.
 pub(crate) fn now() -> Timestamps {
-    let time = |tv_nsec| Timespec { tv_sec: 0, tv_nsec };
-    Timestamps { last_access: time(UTIME_OMIT), last_modification: time(UTIME_NOW) }
+    Timestamps {
+        last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        last_modification: Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
+    }
 }
 
 #[cfg(test)]
@@ -325,11 +357,11 @@ mod tests {
 
     use carrack_model::{FailureKind, Metadata, Timestamp};
     use proptest::prelude::*;
+    use rustix::fs::{getxattr, setxattr};
 
     use super::*;
-    use crate::{
-        Dress, FileSystems, GrowingFile, GrowingSpec, ModePolicy, ScratchNames, Stripe, WriteIo, clear_umask,
-    };
+    use crate::{Dress, GrowingFile, GrowingSpec, ModePolicy, ScratchNames, WriteIo, clear_umask};
+    use carrack_layout::{FileSystems, Stripe};
 
     const SOURCE: Metadata = Metadata { mode: 0o666, mtime: Timestamp { seconds: 1_000, nanoseconds: 0 } };
 
@@ -338,7 +370,7 @@ mod tests {
         Dress { metadata: &SOURCE, extras: None, losses: None, policy, lasting: 0 }
     }
 
-    /// A file that grows to hold `part` at `offset`, with all of it written.
+    /// A file that holds `part` at `offset` and waits for its commit.
     fn grown(path: &Path, offset: u64, part: &[u8]) -> GrowingFile {
         clear_umask();
         let directory = File::open(path.parent().unwrap()).unwrap();
@@ -361,7 +393,7 @@ mod tests {
         grown(path, offset, part).commit_part(dress(), false, &|| true)
     }
 
-    /// What a part makes of a file.
+    /// The expected contents after a partial transfer.
     fn overlaid(old: &[u8], offset: usize, part: &[u8]) -> Vec<u8> {
         let mut expected = old.to_vec();
         expected.resize(old.len().max(offset + part.len()), 0);
@@ -421,6 +453,29 @@ mod tests {
     }
 
     #[test]
+    fn attributes_of_the_old_file_stay() {
+        let directory = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = directory.path().join("f");
+        fs::write(&path, b"old bytes").unwrap();
+        fn set(path: &Path, name: &str, value: &[u8]) -> Result<(), Errno> {
+            setxattr(path, name, value, XattrFlags::empty())
+        }
+        fn get(path: &Path, name: &str) -> Vec<u8> {
+            let mut value = vec![0; 4_096];
+            let len = getxattr(path, name, &mut value[..]).unwrap();
+            value[..len].to_vec()
+        }
+        if set(&path, "user.short", b"1").is_err() {
+            return;
+        }
+        let long = noise(3, 2_000);
+        set(&path, "user.long", &long).unwrap();
+        put(&path, 4, b"BYTES").unwrap();
+        assert_eq!((get(&path, "user.short"), get(&path, "user.long")), (b"1".to_vec(), long));
+        assert_eq!(fs::read(&path).unwrap(), b"old BYTES");
+    }
+
+    #[test]
     fn holes_stay_holes() {
         let directory = tempfile::tempdir_in("/var/tmp").unwrap();
         let path = directory.path().join("f");
@@ -452,14 +507,13 @@ mod tests {
         let (part, later) = (noise(3, 100_000), noise(5, 90_000));
         fs::write(&path, noise(4, 500_000)).unwrap();
         let growing = grown(&path, 200_001, &part);
-        // It ended when it had copied something of the old file.
+        // The session ended after it had copied a part of the old file.
         let all = ByteRange::new(200_001, 100_000);
-        let goes_on = || true;
-        let mut kept = KeptBytes { file: growing.descriptor(), part: all, is_blank: true, goes_on: &goes_on };
+        let mut kept = KeptBytes { file: growing.descriptor(), part: all, is_blank: true, goes_on: &|| true };
         let held = File::open(directory.path()).unwrap();
-        let stand = Stand::hold(held.as_fd(), b"f", &|| true).unwrap();
-        assert!(kept.take_from(&stand).unwrap());
-        drop(stand);
+        let replaced = ReplacedFile::hold(held.as_fd(), b"f", &|| true).unwrap();
+        assert!(kept.take_from(&replaced).unwrap());
+        drop(replaced);
         growing.keep(true);
         let temporary = growing.temporary_name().to_vec();
         drop(growing);

@@ -1,8 +1,9 @@
-//! Everything that touches a file system: the parallel scan, reading at the source, writing at the sink, safe path
-//! resolution beneath a held directory, and which storage target a file lives on.
+//! File access of a transfer: the parallel scan, reads at the source, writes at the sink, and path resolution
+//! that is confined to a held directory.
 //!
-//! Plain system calls through `rustix`, Linux 4.18 or newer; newer calls have fallbacks. Nothing here chooses what to
-//! read next, knows a network, or starts a thread (the scan excepted, which ends its threads before it returns).
+//! The crate makes plain system calls through `rustix` and runs on Linux 4.18 or newer; newer calls have
+//! fallbacks. It makes no scheduling decision and knows no network. Only the scan starts threads, and it
+//! joins them before it returns.
 
 mod account_rules;
 mod base;
@@ -17,7 +18,6 @@ mod file_flags;
 mod folded_names;
 mod growing_file;
 mod kept_bytes;
-pub mod layout;
 mod link_spool;
 mod link_times;
 mod losses;
@@ -34,7 +34,6 @@ mod source_pattern;
 mod special;
 mod status;
 mod stored_times;
-mod target;
 pub mod typed;
 mod writeback;
 
@@ -53,10 +52,6 @@ pub use extras_sink::{Dress, Keeper, unknown_account};
 pub use extras_source::ExtrasReader;
 pub use folded_names::{FoldedNames, FoldingDirectory};
 pub use growing_file::{GrowingFile, GrowingSpec, WriteIo, can_resume};
-pub use layout::{
-    ComponentGeometry, FileLayout, FileSystem, FileSystemKind, FileSystems, Geometry, Pattern,
-    STRIPE_COUNT_ALL, SetError, Stripe, StripeOutcome, disks_of,
-};
 pub use link_spool::{LinkCounts, LinkSpool, LinkWays};
 pub use losses::Losses;
 pub use modes::{ModePolicy, narrow_directory};
@@ -72,4 +67,3 @@ pub use source_pattern::NamePattern;
 pub use special::{dress_special, place_special};
 pub use status::{FileStamp, Identity, MountIdentity};
 pub use stored_times::{StoredTimes, are_within, may_be_stored, time_unit_of};
-pub use target::{Medium, StorageTarget};

@@ -1,7 +1,8 @@
-//! Further names of files (hard links), which are made when every file has its first name. Where a file can have no further name, that is
-//! a file of its own with the same contents.
+//! Further names of files (hard links), which are made after every file has its first name. A file that can't
+//! have a further name is copied instead.
 //!
-//! Memory is bounded: beyond [`SPOOL_BYTES_MAX`] the records go to an unlinked file at the destination. One thread at a time.
+//! Memory is bounded: beyond [`SPOOL_BYTES_MAX`] the records go to an unlinked file at the destination. One
+//! thread at a time uses a spool.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -20,21 +21,20 @@ use rustix::io::Errno;
 use crate::directory_spool::nameless_file;
 use crate::durable::settle_size;
 use crate::extras_source::{grown, reason};
-use crate::scratch::ScratchName;
 use crate::sink_file::{both_times, create_flags};
 use crate::status::{is_regular, mtime_of, size_of};
 use crate::{Losses, Root, ScratchNames, SinkError, StoredTimes, sync_whole};
 
-/// Records kept in memory: about 40,000 names.
+/// Bytes of the records in memory: about 40,000 names.
 const SPOOL_BYTES_MAX: usize = 4 << 20;
 
-/// A record: bytes of the directory (2), of the name (2), of the first name (2), seconds (8), nanoseconds (4), size (8), all in
-/// little-endian order; then the three.
+/// Bytes of a record's head: length of the directory (2 bytes), of the name (2), of the first name (2),
+/// seconds (8), nanoseconds (4), size (8), all in little-endian order. The three strings follow.
 const HEAD_BYTES: usize = 26;
 
 const HARD_LINKS: &str = "hard links";
 
-/// Names to be made, see the module's comment.
+/// Names that wait to be made, see the module's comment.
 #[derive(Debug)]
 pub struct LinkSpool {
     root: Arc<Root>,
@@ -43,34 +43,35 @@ pub struct LinkSpool {
     spilled: Option<(File, u64)>,
 }
 
-/// How names are made.
+/// The means of making names.
 #[derive(Clone, Copy)]
 pub struct LinkWays<'a> {
-    /// Names for what is not complete.
+    /// Temporary names.
     pub scratch: &'a ScratchNames,
-    /// How the destination stores the time by which a first name is recognised.
+    /// The precision in which the destination stores the time that identifies a first name.
     pub times: &'a StoredTimes,
-    /// Where names are counted that became files of their own.
+    /// Counts names that became copies.
     pub losses: &'a Losses,
-    /// Whether what the mode of a directory denied is worth another try.
+    /// Returns true if an operation that a directory's mode denied is worth another try.
     pub grant: &'a dyn Fn(&RelPath) -> bool,
-    /// Whether such a file is durable before it has its name.
+    /// Set if a copy is made durable before its commit.
     pub syncs: bool,
-    /// Whether nothing failed that may be a first name. Then a time that the file system refused is none to recognise it by.
+    /// Set if no file failed that may be a first name. Then a first name needs no time if the file system
+    /// refused times.
     pub has_all: bool,
 }
 
-/// What became of the names.
+/// The results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkCounts {
     /// Names that were made.
     pub made: u64,
-    /// Names that were right already.
+    /// Names that existed already.
     pub present: u64,
 }
 
-/// A name and whose it is.
-struct Link {
+/// A name and the file that it belongs to.
+struct LinkRecord {
     directory: RelPath,
     name: Box<[u8]>,
     first: RelPath,
@@ -79,20 +80,20 @@ struct Link {
 }
 
 impl LinkSpool {
-    /// For names beneath `root`.
+    /// Collects names beneath `root`.
     pub fn new(root: Arc<Root>) -> LinkSpool {
         LinkSpool { root, checks_times: true, records: Vec::new(), spilled: None }
     }
 
-    /// For first names that don't get the time of the source.
+    /// Accepts first names that don't get the time of the source.
     pub fn without_times(self) -> LinkSpool {
         LinkSpool { checks_times: false, ..self }
     }
 
-    /// Remembers that `name` in `directory` is another name of a file that was last changed at `mtime`.
+    /// Records that `name` in `directory` is a further name of a file that was last changed at `mtime`.
     ///
     /// # Errors
-    /// Where the records no longer fit into memory and can't be written at the destination either.
+    /// If the records exceed the memory and can't be written at the destination either.
     pub fn note(
         &mut self,
         directory: &RelPath,
@@ -117,7 +118,7 @@ impl LinkSpool {
             Some(spilled) => spilled,
             none => none.insert((nameless_file(&self.root)?, 0)),
         };
-        // A block, with its length in front.
+        // A block follows its length.
         let length = (self.records.len() as u64).to_le_bytes();
         let written =
             file.write_all_at(&length, *end).and_then(|()| file.write_all_at(&self.records, *end + 8));
@@ -127,48 +128,109 @@ impl LinkSpool {
         Ok(())
     }
 
-    /// Makes them all; returns how many were made and how many were there, and calls `failed` for each other. Where a directory has
-    /// a name, `make_way` is asked, with the directory that holds it, whether it is gone.
+    /// Makes all names and returns their numbers; calls `failed` for each failure. If a directory has a name,
+    /// `make_way` is called with the directory that holds it, and returns true if it is gone.
     pub fn finish(
         self,
         ways: &LinkWays<'_>,
-        mut make_way: impl FnMut(BorrowedFd<'_>, &RelPath, &[u8]) -> bool,
-        mut failed: impl FnMut(EntryFailure),
+        make_way: impl FnMut(BorrowedFd<'_>, &RelPath, &[u8]) -> bool,
+        failed: impl FnMut(EntryFailure),
     ) -> LinkCounts {
         let LinkSpool { root, checks_times, records, spilled } = self;
-        let mut counts = LinkCounts::default();
-        let mut make_all = |records: &[u8]| {
-            let mut rest = records;
-            while let Some((link, after)) = first_record(rest) {
-                rest = after;
-                let make_one = |make_way: &mut _| make(&root, &link, checks_times, ways, make_way);
-                let made = match make_one(&mut make_way) {
-                    Err(error) if error.is_denied() && (ways.grant)(&link.directory) => {
-                        make_one(&mut make_way)
-                    }
-                    made => made,
-                };
-                match made {
-                    Ok(true) => counts.made += 1,
-                    Ok(false) => counts.present += 1,
-                    Err(error) => failed(failure(&root, &link.directory, &link.name, &error)),
-                }
-            }
-        };
+        let counts = LinkCounts::default();
+        let mut maker = LinkMaker { root: &root, checks_times, ways, make_way, failed, counts };
         let mut read = Ok(());
         if let Some((file, end)) = &spilled {
-            read = for_each_block(file, *end, &mut make_all);
+            read = for_each_block(file, *end, |records| maker.make_all(records));
         }
-        make_all(&records);
+        maker.make_all(&records);
         if let Err(error) = read {
             let error = SinkError::Write { action: "reading the list of names back", error };
-            failed(failure(&root, &RelPath::root(), b"", &error));
+            (maker.failed)(failure(&root, &RelPath::root(), b"", &error));
         }
-        counts
+        maker.counts
     }
 }
 
-fn for_each_block(file: &File, end: u64, visit: &mut impl FnMut(&[u8])) -> std::io::Result<()> {
+/// The state of one [`LinkSpool::finish`].
+struct LinkMaker<'a, M, F> {
+    root: &'a Root,
+    checks_times: bool,
+    ways: &'a LinkWays<'a>,
+    make_way: M,
+    failed: F,
+    counts: LinkCounts,
+}
+
+impl<M, F> LinkMaker<'_, M, F>
+where
+    M: FnMut(BorrowedFd<'_>, &RelPath, &[u8]) -> bool,
+    F: FnMut(EntryFailure),
+{
+    fn make_all(&mut self, records: &[u8]) {
+        let mut rest = records;
+        while let Some((link, after)) = first_record(rest) {
+            rest = after;
+            let made = match self.make(&link) {
+                Err(error) if error.is_denied() && (self.ways.grant)(&link.directory) => self.make(&link),
+                made => made,
+            };
+            match made {
+                Ok(true) => self.counts.made += 1,
+                Ok(false) => self.counts.present += 1,
+                Err(error) => (self.failed)(failure(self.root, &link.directory, &link.name, &error)),
+            }
+        }
+    }
+
+    /// Makes a name; returns false if it existed. The first name is checked against the source's size and
+    /// time, as its transfer may have failed and an older file may have the name.
+    fn make(&mut self, link: &LinkRecord) -> Result<bool, SinkError> {
+        let (root, ways) = (self.root, self.ways);
+        let (parent, first) = link
+            .first
+            .split_last()
+            .ok_or_else(|| SinkError::naming("linking to the first name", Errno::NOENT))?;
+        let from = root.enter_directory(&parent).map_err(SinkError::of_directory)?;
+        let from = from.as_fd();
+        let found =
+            look(from, first).map_err(|errno| SinkError::writing("linking to the first name", errno))?;
+        let is_file = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
+        // The status of a file that was just renamed may come from a cache, where gocryptfs has another size.
+        let is_found = self.is_expected(link, from, &FirstNameStatus::of(&found))
+            || FirstNameStatus::look_anew(from, first)
+                .is_ok_and(|found| self.is_expected(link, from, &found));
+        if !is_file || !is_found {
+            return Err(SinkError::Vanished);
+        }
+        let into = root.make_directory(&link.directory).map_err(SinkError::of_directory)?;
+        let into = into.as_fd();
+        let linked = match put((from, first, &found), (into, &link.name), ways.scratch)? {
+            Err(Errno::ISDIR) if (self.make_way)(into, &link.directory, &link.name) => {
+                put((from, first, &found), (into, &link.name), ways.scratch)?
+            }
+            answer => answer,
+        };
+        match linked {
+            Err(errno) if has_no_links(errno) => {
+                let copied = copy((from, first, &found), (into, &link.name), ways)?;
+                ways.losses.count_several(HARD_LINKS, &reason(errno));
+                Ok(copied)
+            }
+            linked => linked.map_err(|errno| SinkError::naming("linking", errno)),
+        }
+    }
+
+    fn is_expected(&self, link: &LinkRecord, directory: BorrowedFd<'_>, found: &FirstNameStatus) -> bool {
+        let ways = self.ways;
+        found.size == link.size
+            && (ways.times.is_stored(link.mtime, found.mtime, directory)
+                || !self.checks_times
+                || ways.has_all && ways.losses.has_lost_times())
+    }
+}
+
+fn for_each_block(file: &File, end: u64, mut visit: impl FnMut(&[u8])) -> std::io::Result<()> {
     let (mut at, mut block) = (0, Vec::new());
     while at < end {
         let mut length = [0; 8];
@@ -182,100 +244,76 @@ fn for_each_block(file: &File, end: u64, visit: &mut impl FnMut(&[u8])) -> std::
     Ok(())
 }
 
-/// The first record and what follows it; nothing where there is none.
-fn first_record(records: &[u8]) -> Option<(Link, &[u8])> {
+/// Splits off the first record; none if there is none.
+fn first_record(records: &[u8]) -> Option<(LinkRecord, &[u8])> {
     let (head, rest) = records.split_first_chunk::<HEAD_BYTES>()?;
-    let length = |at: usize| usize::from(u16::from_le_bytes([head[at], head[at + 1]]));
-    let (directory, rest) = rest.split_at_checked(length(0))?;
-    let (name, rest) = rest.split_at_checked(length(2))?;
-    let (first, rest) = rest.split_at_checked(length(4))?;
-    let number = |at: usize| head[at..at + 8].try_into().ok().map(u64::from_le_bytes);
+    let (directory, rest) = rest.split_at_checked(u16_at(head, 0).into())?;
+    let (name, rest) = rest.split_at_checked(u16_at(head, 2).into())?;
+    let (first, rest) = rest.split_at_checked(u16_at(head, 4).into())?;
     let nanoseconds = u32::from_le_bytes(head[14..18].try_into().ok()?);
-    let link = Link {
+    let link = LinkRecord {
         directory: RelPath::new(directory).ok()?,
         name: name.into(),
         first: RelPath::new(first).ok()?,
-        mtime: Timestamp { seconds: number(6)? as i64, nanoseconds },
-        size: number(18)?,
+        mtime: Timestamp { seconds: u64_at(head, 6)? as i64, nanoseconds },
+        size: u64_at(head, 18)?,
     };
     Some((link, rest))
 }
 
-/// False if the name was there. The first name has to lead to what the source said: it may have failed, and an older file stand
-/// there.
-fn make(
-    root: &Root,
-    link: &Link,
-    checks_times: bool,
-    ways: &LinkWays<'_>,
-    make_way: &mut impl FnMut(BorrowedFd<'_>, &RelPath, &[u8]) -> bool,
-) -> Result<bool, SinkError> {
-    let missing = || SinkError::naming("linking to the first name", Errno::NOENT);
-    let (parent, first) = link.first.split_last().ok_or_else(missing)?;
-    let from = root.enter_directory(&parent).map_err(SinkError::of_directory)?;
-    let found =
-        look(from.as_fd(), first).map_err(|errno| SinkError::writing("linking to the first name", errno))?;
-    let is_file = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
-    let has_time = |found: &FirstName| {
-        let is_same = ways.times.is_stored(link.mtime, found.mtime, from.as_fd());
-        !checks_times || is_same || ways.has_all && ways.losses.has_lost_times()
-    };
-    let is_told = |found: &FirstName| found.size == link.size && has_time(found);
-    // The status of a file that has just got a name may be a cache's, which gocryptfs fills with another size.
-    let is_found = is_told(&FirstName { size: size_of(&found), mtime: mtime_of(&found) })
-        || FirstName::look_anew(from.as_fd(), first).is_ok_and(|found| is_told(&found));
-    if !is_file || !is_found {
-        return Err(SinkError::Vanished);
-    }
-    let into = root.make_directory(&link.directory).map_err(SinkError::of_directory)?;
-    let (from, into) = (from.as_fd(), into.as_fd());
-    let place = |name: &[u8]| linkat(from, first, into, name, AtFlags::empty());
-    let put = || match place(&link.name) {
-        Err(Errno::EXIST) if is_same(into, &link.name, &found) => Ok(Ok(false)),
+fn u16_at(head: &[u8; HEAD_BYTES], at: usize) -> u16 {
+    u16::from_le_bytes([head[at], head[at + 1]])
+}
+
+fn u64_at(head: &[u8; HEAD_BYTES], at: usize) -> Option<u64> {
+    head[at..at + 8].try_into().ok().map(u64::from_le_bytes)
+}
+
+/// Links a name to a file, in place of another file; the inner result is false if the name existed.
+fn put(
+    (from, first, found): (BorrowedFd<'_>, &[u8], &Stat),
+    (into, name): (BorrowedFd<'_>, &[u8]),
+    scratch: &ScratchNames,
+) -> Result<Result<bool, Errno>, SinkError> {
+    match linkat(from, first, into, name, AtFlags::empty()) {
+        Err(Errno::EXIST) if is_same(into, name, found) => Ok(Ok(false)),
         Err(Errno::EXIST) => {
-            ways.scratch.check_replaced(into, &link.name)?;
-            let linked = ways.scratch.create(&link.name, place);
-            // Between two names of one file a rename does nothing. Some file systems tell no inodes by which they are known as that.
-            let rename = |made: ScratchName| made.rename(into, &link.name).map(|()| !made.is_left(into));
-            Ok(linked.and_then(|((), made)| rename(made)))
+            scratch.check_replaced(into, name)?;
+            let linked = scratch.create(name, |free| linkat(from, first, into, free, AtFlags::empty()));
+            // A rename between two names of one file does nothing. Some file systems report inode numbers
+            // that hide it.
+            Ok(linked.and_then(|((), made)| made.rename(into, name).map(|()| !made.is_left(into))))
         }
         answer => Ok(answer.map(|()| true)),
-    };
-    let linked = match put()? {
-        Err(Errno::ISDIR) if make_way(into, &link.directory, &link.name) => put()?,
-        answer => answer,
-    };
-    match linked {
-        Err(errno) if has_no_links(errno) => {
-            let copied = copy((from, first, &found), (into, &link.name), ways)?;
-            ways.losses.count_several(HARD_LINKS, &reason(errno));
-            Ok(copied)
-        }
-        linked => linked.map_err(|errno| SinkError::naming("linking", errno)),
     }
 }
 
-/// What a first name is recognised by.
-struct FirstName {
+/// The properties that identify a first name.
+struct FirstNameStatus {
     size: u64,
     mtime: Timestamp,
 }
 
-impl FirstName {
-    /// As the file system itself says, and no cache of the kernel's.
-    fn look_anew(directory: BorrowedFd<'_>, name: &[u8]) -> Result<FirstName, Errno> {
+impl FirstNameStatus {
+    fn of(stat: &Stat) -> FirstNameStatus {
+        FirstNameStatus { size: size_of(stat), mtime: mtime_of(stat) }
+    }
+
+    /// Asks the file system itself, past the kernel's cache.
+    fn look_anew(directory: BorrowedFd<'_>, name: &[u8]) -> Result<FirstNameStatus, Errno> {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_FORCE_SYNC;
         let found = statx(directory, name, flags, StatxFlags::BASIC_STATS)?;
         let mtime = found.stx_mtime;
-        Ok(FirstName {
+        Ok(FirstNameStatus {
             size: found.stx_size,
             mtime: Timestamp { seconds: mtime.tv_sec, nanoseconds: mtime.tv_nsec },
         })
     }
 }
 
-/// Whether a file can't have this name too, on a file system without hard links, at the most of them that it has, or on another device.
-/// Some FUSE programs have a general error for what they lack: if it is the storage's, copying says so.
+/// Returns true if a file can't have a further name: the file system has no hard links, the file has the most
+/// that it may have, or the name is on another device. Some FUSE programs return `EIO` for missing features;
+/// if it comes from the storage, the copy fails, too.
 fn has_no_links(errno: Errno) -> bool {
     matches!(
         errno,
@@ -290,7 +328,7 @@ fn has_no_links(errno: Errno) -> bool {
     )
 }
 
-/// Makes the name a file of its own, with the contents and metadata of the first name; false if it is one already.
+/// Copies the contents and metadata of the first name; returns false if the name is such a copy already.
 fn copy(
     (from, first, found): (BorrowedFd<'_>, &[u8], &Stat),
     (into, name): (BorrowedFd<'_>, &[u8]),
@@ -303,14 +341,15 @@ fn copy(
     let mut source = openat(from, first, flags, Mode::empty())
         .map(File::from)
         .map_err(|errno| SinkError::naming("opening the first name", errno))?;
-    let create = |free: &[u8]| openat(into, free, create_flags(), Mode::RUSR | Mode::WUSR);
-    let (file, temporary) =
-        ways.scratch.create(name, create).map_err(|errno| SinkError::naming("creating", errno))?;
+    let (file, temporary) = ways
+        .scratch
+        .create(name, |free| openat(into, free, create_flags(), Mode::RUSR | Mode::WUSR))
+        .map_err(|errno| SinkError::naming("creating", errno))?;
     let mut file = File::from(file);
-    let filled = fill(&mut source, &mut file, found).and_then(|()| match ways.syncs {
-        true => sync_whole(file.as_fd()),
-        false => Ok(()),
-    });
+    let mut filled = fill(&mut source, &mut file, found);
+    if filled.is_ok() && ways.syncs {
+        filled = sync_whole(file.as_fd());
+    }
     if let Err(error) = filled {
         temporary.remove(into);
         return Err(error);
@@ -319,13 +358,14 @@ fn copy(
     Ok(true)
 }
 
-/// By size and time, which an earlier run copied too.
+/// Returns true if size and time are equal, which an earlier run has copied.
 fn is_copy(own: &Stat, first: &Stat, directory: BorrowedFd<'_>, times: &StoredTimes) -> bool {
-    let has_time = || times.is_stored(mtime_of(first), mtime_of(own), directory);
-    is_regular(own) && size_of(own) == size_of(first) && has_time()
+    is_regular(own)
+        && size_of(own) == size_of(first)
+        && times.is_stored(mtime_of(first), mtime_of(own), directory)
 }
 
-/// What of the metadata can't be set for the first name was counted there.
+/// Copies contents and metadata. Metadata that can't be set was counted for the first name.
 fn fill(source: &mut File, file: &mut File, found: &Stat) -> Result<(), SinkError> {
     let copied = io::copy(source, file);
     copied.map_err(|error| match Errno::from_io_error(&error) {
@@ -482,7 +522,7 @@ mod tests {
         };
         let mut spool = LinkSpool::new(root);
         let mut count = 0;
-        // Most of them are the same name: what is there already is fine.
+        // Most of them are the same name, which is accepted when it exists.
         while spool.spilled.as_ref().is_none_or(|(_, end)| *end < 2 * SPOOL_BYTES_MAX as u64)
             || count % 3 != 0
         {

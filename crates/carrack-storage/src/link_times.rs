@@ -1,7 +1,8 @@
-//! How a file system takes the times of symbolic links, asked with a temporary link.
+//! The handling of symbolic links' times by a file system, probed with a temporary link.
 //!
-//! Most take them as those of files. File systems in user space may ignore them, or follow the link: an SFTP server sets the times and
-//! the owner of what the link points to. The temporary link points to itself, so that no such call reaches anything.
+//! Most file systems set them like those of files. File systems in user space may ignore them, or follow the
+//! link: an SFTP server sets times and owner of the link's target. The temporary link points to itself, so
+//! that no such call reaches another file.
 
 use std::os::fd::BorrowedFd;
 
@@ -14,36 +15,37 @@ use crate::status::mtime_of;
 use crate::stored_times::is_out_of_range;
 use crate::{ScratchNames, keep_times};
 
-/// `f_type` of FUSE, and of SMB's two clients: statfs(2).
+/// `f_type` of the file systems that are probed: FUSE, and SMB's two clients (statfs(2)).
 const ASKED_FILE_SYSTEMS: [u32; 3] = [0x6573_5546, 0xff53_4d42, 0xfe53_4d42];
 
 const PROBE: Timestamp = Timestamp { seconds: 1_234_567_891, nanoseconds: 0 };
 
-/// What becomes of a link's time that is set.
+/// The effect of setting a link's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LinkTimes {
-    /// It is set, or refused with an error.
+    /// The time is set, or refused with an error.
     Alone,
-    /// It is set together with the time of last access only.
+    /// The time is set only together with the access time.
     Both,
-    /// It is ignored.
+    /// The time is ignored.
     Ignored,
-    /// Calls that name a link change what it points to.
+    /// Calls on a link change its target.
     Followed,
 }
 
 impl LinkTimes {
-    /// Makes the temporary link on file systems alone that may do something else than [`LinkTimes::Alone`].
+    /// Makes the temporary link only on file systems that may differ from [`LinkTimes::Alone`].
     pub(crate) fn of(directory: BorrowedFd<'_>, scratch: &ScratchNames) -> LinkTimes {
         let is_asked =
             fstatfs(directory).is_ok_and(|found| ASKED_FILE_SYSTEMS.contains(&(found.f_type as u32)));
-        match is_asked {
-            true => keep_times(directory, || ask(directory, scratch)).unwrap_or(LinkTimes::Alone),
-            false => LinkTimes::Alone,
+        if is_asked {
+            keep_times(directory, || ask(directory, scratch)).unwrap_or(LinkTimes::Alone)
+        } else {
+            LinkTimes::Alone
         }
     }
 
-    /// Whether a link has the time that it was given.
+    /// Returns true if a link keeps the time that was set.
     pub(crate) fn are_kept(self) -> bool {
         matches!(self, LinkTimes::Alone | LinkTimes::Both)
     }
@@ -60,14 +62,14 @@ fn ask(directory: BorrowedFd<'_>, scratch: &ScratchNames) -> Result<LinkTimes, E
     Ok(found)
 }
 
-/// `set` sets times of the link, and returns the time that it has then.
+/// Judges by `set`, which sets times of the link and reads its time back.
 fn judge(set: impl Fn(&Timestamps) -> Result<Timestamp, Errno>) -> LinkTimes {
     for (times, way) in [(times(PROBE), LinkTimes::Alone), (both_times(PROBE), LinkTimes::Both)] {
         match set(&times) {
             Ok(stored) if !is_out_of_range(PROBE, stored) => return way,
             Ok(_) => {}
             Err(Errno::NOENT | Errno::LOOP) => return LinkTimes::Followed,
-            // The links to come meet the same.
+            // The links of the transfer will meet the same error.
             Err(_) => return LinkTimes::Alone,
         }
     }
@@ -85,10 +87,15 @@ mod tests {
     #[test]
     fn what_a_file_system_makes_of_a_links_time_is_told_apart() {
         let now = Timestamp { seconds: 1_900_000_000, nanoseconds: 0 };
-        let told = |times: &Timestamps| Timestamp { seconds: times.last_modification.tv_sec, nanoseconds: 0 };
+        fn told(times: &Timestamps) -> Timestamp {
+            Timestamp { seconds: times.last_modification.tv_sec, nanoseconds: 0 }
+        }
         assert_eq!(judge(|times| Ok(told(times))), LinkTimes::Alone);
-        let is_alone = |times: &Timestamps| times.last_access.tv_nsec == UTIME_OMIT;
-        assert_eq!(judge(|times| Ok(if is_alone(times) { now } else { told(times) })), LinkTimes::Both);
+        let both = judge(|times| match times.last_access.tv_nsec {
+            UTIME_OMIT => Ok(now),
+            _ => Ok(told(times)),
+        });
+        assert_eq!(both, LinkTimes::Both);
         assert_eq!(judge(|_| Ok(now)), LinkTimes::Ignored);
         assert_eq!(judge(|_| Err(Errno::NOENT)), LinkTimes::Followed);
         assert_eq!(judge(|_| Err(Errno::LOOP)), LinkTimes::Followed);

@@ -1,4 +1,5 @@
-//! What could not be kept of entries: counted by kind and reason, and told once each. No failure: the contents are right.
+//! Metadata that could not be kept, counted by kind and reason and reported once each. The entries don't
+//! fail, as their contents are right.
 
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
@@ -16,58 +17,58 @@ use crate::sink_file::{both_times, times};
 use crate::status::{changed_of, mtime_of};
 use crate::stored_times::{is_ordinary, is_out_of_range};
 
-/// What chmod(2) sets.
+/// The bits that chmod(2) sets.
 const MODE_BITS: u32 = 0o7777;
 
-/// Kinds and reasons that are counted; what comes beyond them is counted together.
+/// Bound of the pairs of kind and reason; further ones are counted together.
 const KINDS_MAX: usize = 64;
 
-/// Any number of threads count.
+/// Counts losses. Any number of threads may count.
 #[derive(Debug, Default)]
 pub struct Losses {
     counts: Mutex<BTreeMap<(Lost, String), u64>>,
-    /// Whether entries with a mode show it; there are 4,096 at most.
+    /// True for each mode that entries show after it was set; there are at most 4,096 modes.
     shown_modes: Mutex<BTreeMap<u32, bool>>,
     /// A [`TimeWay`].
     time_way: AtomicU8,
     link_times: OnceLock<LinkTimes>,
-    /// Whether a time with a fraction was read back.
+    /// Set after a time with a fraction was read back.
     has_read_fraction: AtomicBool,
-    /// Whether the file system cut it.
+    /// Set if the file system cut the fraction.
     cuts_times: AtomicBool,
-    /// Whether a time is another than the told one.
+    /// Set if a time differs from the source's.
     lost_times: AtomicBool,
 }
 
-/// How a file system is told a time of modification.
+/// The call that sets a modification time on a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum TimeWay {
-    /// Not known yet: what was set is read back.
+    /// Not known yet: a time is read back after it was set.
     Unknown = 0,
-    /// Without the time of last access.
+    /// Without the access time.
     Alone = 1,
-    /// With the time of last access, as it ignores one of the two alone.
+    /// With the access time, as the file system ignores calls with only one.
     Both = 2,
 }
 
 impl Losses {
-    /// `what` of one more entry could not be kept, because of `reason`.
+    /// Counts one more entry whose `what` could not be kept, with the `reason`.
     pub fn count(&self, what: &str, reason: &str) {
         self.count_many(what, reason, 1);
     }
 
-    /// The same of `count` entries.
+    /// Counts `count` more such entries.
     pub(crate) fn count_many(&self, what: &str, reason: &str, count: u64) {
         self.add(Lost::Part(what.to_owned()), reason, count);
     }
 
-    /// One more of `what`, of which an entry may have several, could not be kept.
+    /// Counts one more `what`, of which an entry may have several.
     pub fn count_several(&self, what: &str, reason: &str) {
         self.add(Lost::Several(what.to_owned()), reason, 1);
     }
 
-    /// One more `noun` could not be made, because of `reason`.
+    /// Counts one more `noun` that could not be made, with the `reason`.
     pub fn count_whole(&self, noun: &str, reason: &str) {
         self.add(Lost::Whole(noun.to_owned()), reason, 1);
     }
@@ -78,26 +79,28 @@ impl Losses {
         }
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (lost, reason.to_owned());
-        let key = match counts.len() < KINDS_MAX || counts.contains_key(&key) {
-            true => key,
-            false => (Lost::Part("other metadata".to_owned()), "various reasons".to_owned()),
+        let has_room = counts.len() < KINDS_MAX || counts.contains_key(&key);
+        let key = if has_room {
+            key
+        } else {
+            (Lost::Part("other metadata".to_owned()), "various reasons".to_owned())
         };
         *counts.entry(key).or_default() += count;
     }
 
-    /// Whether an entry shows the mode that was set, a file system may ignore the call or show the same mode of everything. `look` is asked once
-    /// for each mode, and always where set-ID bits are in it, which belong to an owner and a group.
+    /// Returns true if an entry shows the mode that was set. A file system may ignore the call, or show the
+    /// same mode for all entries. `look` is called once for each mode, and always for modes with set-ID bits,
+    /// which depend on owner and group.
     pub(crate) fn shows_mode(&self, mode: u32, look: impl Fn() -> Result<Stat, Errno>) -> bool {
-        let looked = || look().map_or(true, |found| found.st_mode & MODE_BITS == mode & MODE_BITS);
         if mode & SET_IDS != 0 {
-            return looked();
+            return has_mode(look(), mode);
         }
         let mut shown = self.shown_modes.lock().unwrap_or_else(PoisonError::into_inner);
-        *shown.entry(mode).or_insert_with(looked)
+        *shown.entry(mode).or_insert_with(|| has_mode(look(), mode))
     }
 
-    /// Sets the time `told` by `set`, and reads it back by `look` where that tells something of the file system. `before` is the
-    /// time of an entry that was there already.
+    /// Sets the time `told` with `set`, and reads it back with `look` if that shows a property of the file
+    /// system. `before` is the former time of an entry that existed.
     pub(crate) fn set_time(
         &self,
         told: Timestamp,
@@ -107,32 +110,33 @@ impl Losses {
     ) -> Result<(), Errno> {
         let is_both = self.time_way.load(Relaxed) == TimeWay::Both as u8;
         set(&if is_both { both_times(told) } else { times(told) })?;
-        // One that was right before tells nothing.
+        // A time that was right before shows nothing.
         if before.is_none_or(|before| is_out_of_range(told, before))
             && self.reads_back(told, is_both)
             && let Ok(found) = look()
         {
-            let set_both = || set(&both_times(told)).and_then(|()| look());
-            self.note_time(told, &found, (!is_both).then_some(set_both));
+            let set_both = (!is_both).then_some(|| set(&both_times(told)).and_then(|()| look()));
+            self.note_time(told, &found, set_both);
         }
         Ok(())
     }
 
-    /// Whether it is known how the file system takes times.
+    /// Returns true if the file system's handling of times is known.
     pub(crate) fn knows_times(&self) -> bool {
         self.time_way.load(Relaxed) != TimeWay::Unknown as u8
     }
 
-    /// Whether a time that was set is to be read back: the first ones, which show how the file system takes them, and all that it may
-    /// have no room for.
+    /// Returns true if a time is read back after it was set: the first ones, which show how the file system
+    /// handles times, and all that it may be unable to represent.
     fn reads_back(&self, told: Timestamp, is_both: bool) -> bool {
         (self.time_way.load(Relaxed) != TimeWay::Alone as u8 && !is_both)
             || told.nanoseconds != 0 && !self.has_read_fraction.load(Relaxed)
             || !is_ordinary(told)
     }
 
-    /// A time was set, and `found` read back; `set_both` sets it together with the time of last access, and reads back too: nothing
-    /// where that was done. Another thread may have learned meanwhile how the file system takes times.
+    /// Judges a time that was set and read back as `found`. `set_both` sets it with the access time and reads
+    /// it back, unless that was done. Another thread may have learned the file system's handling of times
+    /// meanwhile.
     fn note_time(
         &self,
         told: Timestamp,
@@ -147,7 +151,8 @@ impl Losses {
                     stored = both;
                     self.time_way.fetch_max(TimeWay::Both as u8, Relaxed);
                 }
-                // Whether a file system ignored a time that is nearly now shows its fraction alone.
+                // If the time is close to now, only its fraction shows that the file system did not ignore
+                // it.
                 None if is_ordinary(told) && is_told_from_now(told, stored, changed_of(found)) => {
                     self.time_way.fetch_max(TimeWay::Alone as u8, Relaxed);
                 }
@@ -166,39 +171,43 @@ impl Losses {
         self.cuts_times.fetch_or(told != stored, Relaxed);
     }
 
-    /// How the file system of `directory` takes times of symbolic links, learned once.
+    /// The handling of symbolic links' times by the file system of `directory`, learned once.
     pub(crate) fn link_times(&self, directory: BorrowedFd<'_>, scratch: &ScratchNames) -> LinkTimes {
         *self.link_times.get_or_init(|| LinkTimes::of(directory, scratch))
     }
 
-    /// A time is another than the told one.
+    /// Notes that a time differs from the source's.
     pub(crate) fn lost_time(&self) {
         self.lost_times.store(true, Relaxed);
     }
 
-    /// Whether any time is another than the told one, beyond what the file system's granularity makes of it.
+    /// Returns true if any time differs from the source's by more than the file system's granularity.
     pub fn has_lost_times(&self) -> bool {
         self.lost_times.load(Relaxed)
     }
 
-    /// Whether a file system that stores coarse times was seen.
+    /// Returns true if a file system with coarse times was seen.
     pub fn cuts_times(&self) -> bool {
         self.cuts_times.load(Relaxed)
     }
 
-    /// One for each kind and reason, and nothing is counted any more.
+    /// Takes the losses, one for each pair of kind and reason, and resets the counts.
     pub fn take(&self) -> Vec<Loss> {
         let counts = std::mem::take(&mut *self.counts.lock().unwrap_or_else(PoisonError::into_inner));
         counts.into_iter().map(|((lost, reason), count)| Loss { lost, reason, count }).collect()
     }
 
-    /// The same, a line for each.
+    /// Takes the losses as lines of text.
     pub fn take_lines(&self) -> Vec<String> {
         self.take().iter().map(Loss::to_string).collect()
     }
 }
 
-/// Whether `stored` can't be the moment of the call, which is about `now`, in place of the time that was told.
+fn has_mode(found: Result<Stat, Errno>, mode: u32) -> bool {
+    found.map_or(true, |found| found.st_mode & MODE_BITS == mode & MODE_BITS)
+}
+
+/// Returns true if `stored` is the time that was set and not that of the call, which is about `now`.
 fn is_told_from_now(told: Timestamp, stored: Timestamp, now: Timestamp) -> bool {
     is_out_of_range(told, now) || told.nanoseconds != 0 && stored == told && now != told
 }
@@ -251,7 +260,8 @@ mod tests {
         Timestamp { seconds, nanoseconds }
     }
 
-    /// A file of a file system that stores what `stores` makes of a time; nothing where it ignores one alone.
+    /// Sets a time on a file system that stores the result of `stores`, and ignores a time alone if
+    /// `is_alone_ignored`.
     fn set(
         losses: &Losses,
         told: Timestamp,
@@ -260,14 +270,19 @@ mod tests {
     ) -> Timestamp {
         let now = (1_900_000_000, 0);
         let stored = std::cell::Cell::new(now);
-        let take = |times: &Timestamps| {
-            if !is_alone_ignored || times.last_access.tv_nsec != UTIME_OMIT {
-                let told = times.last_modification;
-                stored.set(stores(told.tv_sec, told.tv_nsec as u32));
-            }
-            Ok(())
-        };
-        losses.set_time(told, None, take, || Ok(found(stored.get()))).unwrap();
+        let is_set = losses.set_time(
+            told,
+            None,
+            |times| {
+                if !is_alone_ignored || times.last_access.tv_nsec != UTIME_OMIT {
+                    let told = times.last_modification;
+                    stored.set(stores(told.tv_sec, told.tv_nsec as u32));
+                }
+                Ok(())
+            },
+            || Ok(found(stored.get())),
+        );
+        is_set.unwrap();
         at(stored.get().0, stored.get().1)
     }
 
@@ -290,16 +305,16 @@ mod tests {
         let (losses, time) = (Losses::default(), at(1_600_000_000, 0));
         assert_eq!(set(&losses, time, true, |seconds, fraction| (seconds, fraction)), time);
         assert!(!losses.has_lost_times() && !losses.reads_back(time, true));
-        // A thread that began before that was known.
+        // A thread that started before the handling was known.
         assert!(losses.reads_back(time, false));
         let is_set = std::cell::Cell::new(false);
-        let set_both = || {
+        let set_both = Some(|| {
             is_set.set(true);
             Ok(found((1_600_000_000, 0)))
-        };
-        losses.note_time(time, &found((1_900_000_000, 0)), Some(set_both));
+        });
+        losses.note_time(time, &found((1_900_000_000, 0)), set_both);
         assert!(is_set.get() && !losses.has_lost_times());
-        // Ignored all the same.
+        // A file system that ignores both.
         let losses = Losses::default();
         set(&losses, time, true, |_, _| (1_900_000_000, 0));
         assert!(losses.has_lost_times());

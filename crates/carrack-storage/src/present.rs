@@ -1,4 +1,4 @@
-//! What stands under a name at the sink, for a session that goes on where another one ended.
+//! The entries that a resumed session finds at the sink.
 
 use std::fs::File;
 use std::io;
@@ -12,12 +12,12 @@ use crate::special::special_of_stat;
 use crate::status::mtime_of;
 use crate::{Dress, SinkError, link_text};
 
-/// What stands under a name.
+/// The entry of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Present {
     /// A regular file.
     File {
-        /// Bytes.
+        /// Size in bytes.
         size: u64,
         /// Its mode and time.
         metadata: Metadata,
@@ -28,14 +28,14 @@ pub enum Present {
     Symlink {
         /// Its text.
         target: Box<[u8]>,
-        /// When it was modified.
+        /// Its modification time.
         mtime: Timestamp,
         /// Numbers of its user and group.
         owner: (u32, u32),
     },
     /// A device, pipe or socket.
     Special {
-        /// Which.
+        /// Its type and device number.
         special: Special,
         /// Its mode and time.
         metadata: Metadata,
@@ -46,10 +46,10 @@ pub enum Present {
     Other,
 }
 
-/// Looks at `name` in `directory`, not through links; nothing if there is no such name.
+/// Looks at `name` in `directory` without following a link; none if there is no such name.
 ///
 /// # Errors
-/// What the calls say.
+/// Those of the system calls.
 pub fn look_at(directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<Present>> {
     let found = match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
         Err(Errno::NOENT) => return Ok(None),
@@ -68,10 +68,10 @@ pub fn look_at(directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<Pres
     }))
 }
 
-/// BLAKE3 of a file's contents; a link is followed only if `follow` says so.
+/// The BLAKE3 digest of a file's contents. Follows a link only with `follow`.
 ///
 /// # Errors
-/// What opening and reading it say.
+/// Those of opening and reading the file.
 pub fn digest_of(directory: BorrowedFd<'_>, name: &[u8], follow: bool) -> io::Result<[u8; 32]> {
     let file = open_file(directory, name, follow)?;
     let mut hasher = blake3::Hasher::new();
@@ -79,10 +79,10 @@ pub fn digest_of(directory: BorrowedFd<'_>, name: &[u8], follow: bool) -> io::Re
     Ok(*hasher.finalize().as_bytes())
 }
 
-/// Gives a file whose contents are right the rest of what it is to have.
+/// Sets the metadata of a file whose contents are right.
 ///
 /// # Errors
-/// What opening it and setting mode and times say. What else can't be set is counted by the keeper.
+/// Those of opening the file and of setting mode and times. The keeper counts other failures.
 pub fn dress_file(directory: BorrowedFd<'_>, name: &[u8], dress: &Dress<'_>) -> Result<(), SinkError> {
     let file = open_file(directory, name, false).map_err(SinkError::of_directory)?;
     dress.put_on(file.as_fd(), true)?;
@@ -108,10 +108,12 @@ mod tests {
         std::os::unix::fs::symlink("f", dir.path().join("l")).unwrap();
         std::fs::create_dir(dir.path().join("d")).unwrap();
         let held = File::open(dir.path()).unwrap();
-        let look = |name: &[u8]| look_at(held.as_fd(), name).unwrap();
-        assert!(matches!(look(b"f"), Some(Present::File { size: 7, .. })));
-        assert!(matches!(look(b"l"), Some(Present::Symlink { target, .. }) if *target == *b"f"));
-        assert_eq!((look(b"d"), look(b"x")), (Some(Present::Other), None));
+        fn look(held: &File, name: &[u8]) -> Option<Present> {
+            look_at(held.as_fd(), name).unwrap()
+        }
+        assert!(matches!(look(&held, b"f"), Some(Present::File { size: 7, .. })));
+        assert!(matches!(look(&held, b"l"), Some(Present::Symlink { target, .. }) if *target == *b"f"));
+        assert_eq!((look(&held, b"d"), look(&held, b"x")), (Some(Present::Other), None));
         assert_eq!(digest_of(held.as_fd(), b"f", false).unwrap(), *blake3::hash(b"content").as_bytes());
         assert!(digest_of(held.as_fd(), b"l", false).is_err());
         assert_eq!(digest_of(held.as_fd(), b"l", true).unwrap(), *blake3::hash(b"content").as_bytes());

@@ -1,8 +1,8 @@
 //! A held directory beneath which names are resolved, at both ends.
 //!
-//! Owns one descriptor. Never resolves a path by way of the current directory, a symbolic link or `..`, so whatever a
-//! hostile peer names stays beneath it; only at a source whose user wants links followed they are, beneath a base as far as they stay there. Used by any number of
-//! threads at once.
+//! Owns one descriptor. Paths are never resolved through the current directory, a symbolic link or `..`, so
+//! that no name of a hostile peer leads out of it. Only a source whose user wants links followed follows
+//! them, within its base if there is one. Any number of threads may use a root.
 
 use std::borrow::Cow;
 use std::io;
@@ -15,31 +15,32 @@ use carrack_model::RelPath;
 use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat, readlinkat_raw};
 use rustix::io::Errno;
 
-use crate::base::{Confines, Reached};
+use crate::base::{LinkConfinement, ResolvedPath};
 use crate::beneath::{DIRECTORY, PASSAGE, open_beneath, open_child, open_through};
 use crate::modes::{Marked, PROVISIONAL, mark_provisional};
 use crate::{Identity, MountIdentity};
 
-/// Parents followed before `..` counts as endless: no path that the kernel reports is deeper.
+/// Bound of the parents followed through `..`: no path that the kernel reports is deeper.
 const ANCESTORS_MAX: usize = 65_536;
 
-/// What becomes of the links in the paths beneath a root.
+/// The handling of links in the paths beneath a root.
 #[derive(Debug)]
 enum Links {
-    /// They stop whoever comes to them.
+    /// A link fails the resolution.
     Kept,
-    /// They are followed, wherever they lead.
+    /// Links are followed, also out of the root.
     Followed,
-    /// They are followed as far as they stay beneath the root's base.
-    FollowedWithin(Confines),
+    /// Links are followed within the root's base.
+    FollowedWithin(LinkConfinement),
 }
 
-/// A name and the directory that it is in, by which a file is opened: where links are followed beneath a base, those that a link led to.
+/// A name and its directory, by which a file is opened. If links are followed within a base, these are the
+/// link's target.
 #[derive(Debug)]
 pub struct Located<'a> {
     directory: Holder<'a>,
     name: Cow<'a, [u8]>,
-    /// Whether a link that has the name is followed when it is opened.
+    /// Set if the open call follows a link of that name.
     pub follow: bool,
 }
 
@@ -49,13 +50,17 @@ enum Holder<'a> {
     Reached(OwnedFd),
 }
 
-impl Located<'_> {
+impl<'a> Located<'a> {
+    fn given(directory: BorrowedFd<'a>, name: &'a [u8], follow: bool) -> Located<'a> {
+        Located { directory: Holder::Given(directory), name: name.into(), follow }
+    }
+
     /// The name.
     pub fn name(&self) -> &[u8] {
         &self.name
     }
 
-    /// Whether it is not the one that was asked for, as a link led to it.
+    /// Returns true if a link led to the name.
     pub(crate) fn was_link(&self) -> bool {
         matches!(self.directory, Holder::Reached(_))
     }
@@ -76,25 +81,25 @@ pub struct Root {
     handle: OwnedFd,
     path: PathBuf,
     identity: Identity,
-    /// The base that it was opened beneath.
+    /// The base beneath which it was opened.
     top: Option<Identity>,
     links: Links,
-    /// Whether mkdir(2) was seen to give directories all of the mode [`PROVISIONAL`] here.
+    /// Set if mkdir(2) gives directories the whole mode [`PROVISIONAL`] here.
     keeps_mkdir_mode: AtomicBool,
-    /// Directories that could not be given the mode [`PROVISIONAL`] since that was last asked.
+    /// Directories that could not get the mode [`PROVISIONAL`] since the last call.
     unmarked_count: AtomicU64,
 }
 
 impl Root {
-    /// Holds the directory `path`; links in it are followed, as the user named them.
+    /// Holds the directory `path`, following links in it, as the user named them.
     ///
     /// # Errors
-    /// What `open` says; `ENOTDIR` if it is no directory.
+    /// Those of `open`; `ENOTDIR` if it is no directory.
     pub fn open(path: &Path) -> io::Result<Root> {
         Root::open_anywhere(path, true)
     }
 
-    /// As [`Root::open`], where a link that the last name is can be refused.
+    /// As [`Root::open`], but without `follow` a link as the last name is refused.
     pub(crate) fn open_anywhere(path: &Path, follow: bool) -> io::Result<Root> {
         let no_follow = if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
         let handle = openat(CWD, path, PASSAGE | no_follow, Mode::empty())?;
@@ -102,13 +107,13 @@ impl Root {
         Ok(Root::new(handle, path.to_path_buf(), identity, None))
     }
 
-    /// Holds an open directory that nobody is told a path of.
+    /// Holds an open directory without a path.
     pub(crate) fn held(handle: OwnedFd) -> io::Result<Root> {
         let identity = Identity::of_open(&handle)?;
         Ok(Root::new(handle, PathBuf::new(), identity, Some(identity)))
     }
 
-    /// Holds a directory that was resolved beneath the base `top`; people know it as `path`.
+    /// Holds a directory that was resolved beneath the base `top`; `path` is its name in messages.
     pub(crate) fn beneath(handle: OwnedFd, path: PathBuf, top: Identity) -> io::Result<Root> {
         let identity = Identity::of_open(&handle)?;
         Ok(Root::new(handle, path, identity, Some(top)))
@@ -119,17 +124,17 @@ impl Root {
         Root { handle, path, identity, top, links: Links::Kept, keeps_mkdir_mode, unmarked_count }
     }
 
-    /// Which directory it is.
+    /// The identity of the directory.
     pub fn identity(&self) -> Identity {
         self.identity
     }
 
-    /// The path as it was given to [`Root::open`], or to [`crate::Base::open`].
+    /// The path that [`Root::open`] or [`crate::Base::open`] was called with.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The path that the kernel knows it by, without links.
+    /// The path by which the kernel knows the directory, without links.
     ///
     /// # Errors
     /// Without `/proc`.
@@ -138,10 +143,11 @@ impl Root {
         std::fs::read_link(format!("/proc/self/fd/{descriptor}"))
     }
 
-    /// What its path leads to now. What was opened beneath a base is not looked for by its path, which people know it by only.
+    /// The directory that the path leads to now. A root beneath a base is returned as it is, since its path
+    /// is only a name in messages.
     ///
     /// # Errors
-    /// What `open` says.
+    /// Those of `open`.
     pub(crate) fn open_again(&self) -> io::Result<(Identity, MountIdentity)> {
         let again = match self.top {
             None => Some(openat(CWD, &self.path, PASSAGE, Mode::empty())?),
@@ -151,58 +157,55 @@ impl Root {
         Ok((Identity::of_open(again)?, MountIdentity::of(again)?))
     }
 
-    /// From now on links in paths beneath it are followed, for a source whose links are copied as what they lead to.
-    ///
-    /// # Errors
-    /// For what was opened beneath a base, which no link is to lead out of.
-    pub fn following(self) -> io::Result<Root> {
-        match self.top {
-            Some(_) => Err(io::Error::other("what is beneath an export is read without following links")),
-            None => Ok(Root { links: Links::Followed, ..self }),
-        }
+    /// Follows links in paths beneath the root, also out of it, for a source that copies the targets of
+    /// links.
+    pub(crate) fn following(self) -> Root {
+        Root { links: Links::Followed, ..self }
     }
 
-    /// From now on links beneath it are followed as far as they stay within `confines`.
-    pub(crate) fn following_within(self, confines: Confines) -> Root {
+    /// Follows links beneath the root within `confines`.
+    pub(crate) fn following_within(self, confines: LinkConfinement) -> Root {
         Root { links: Links::FollowedWithin(confines), ..self }
     }
 
-    /// Whether links beneath it are followed.
+    /// Returns true if links beneath the root are followed.
     pub fn follows_links(&self) -> bool {
         !matches!(self.links, Links::Kept)
     }
 
-    /// Whether they are followed as far as they stay beneath its base, and no further.
+    /// Returns true if they are followed only within its base.
     pub fn is_confined(&self) -> bool {
         matches!(self.links, Links::FollowedWithin(_))
     }
 
-    /// By what the file `name` is opened in the directory at `path`, one beneath this.
+    /// Finds the name and directory by which the file `name` in the directory at `path`, one beneath this, is
+    /// opened.
     ///
     /// # Errors
-    /// `EXDEV` for a link that leads out of the base, `ELOOP` for one that leads nowhere, else what `open` says.
+    /// `EXDEV` for a link that leads out of the base, `ELOOP` for a link to itself, else those of `open`.
     pub fn locate<'a>(
         &self,
         directory: BorrowedFd<'a>,
         path: &RelPath,
         name: &'a [u8],
     ) -> Result<Located<'a>, Errno> {
-        let given = |follow| Located { directory: Holder::Given(directory), name: name.into(), follow };
-        let Links::FollowedWithin(confines) = &self.links else { return Ok(given(self.follows_links())) };
+        let Links::FollowedWithin(confines) = &self.links else {
+            return Ok(Located::given(directory, name, self.follows_links()));
+        };
         if readlinkat_raw(directory, name, &mut [0_u8; 1][..]).is_err() {
-            return Ok(given(false));
+            return Ok(Located::given(directory, name, false));
         }
         let path = path.join(name).map_err(|_| Errno::NAMETOOLONG)?;
-        let Reached { holder, name, .. } = confines.follow(self.as_fd(), &path)?;
+        let ResolvedPath { holder, name, .. } = confines.follow(self.as_fd(), &path)?;
         let name = name.map_or(Cow::Borrowed(&b"."[..]), |name| Cow::Owned(name.into()));
         Ok(Located { directory: Holder::Reached(holder), name, follow: false })
     }
 
-    /// Itself and every directory above it, up to `/`: whoever is among them contains this one. What was opened
-    /// beneath a base tells of nothing above that.
+    /// The identities of the root and of every directory above it, up to `/`. A root beneath a base reports
+    /// nothing above the base.
     ///
     /// # Errors
-    /// What `open` and `stat` say of a parent; that it is no longer beneath its base.
+    /// Those of `open` and `stat` on a parent; an error if the root is no longer beneath its base.
     pub fn ancestors(&self) -> io::Result<Vec<Identity>> {
         let mut found = vec![self.identity];
         let mut held: Option<OwnedFd> = None;
@@ -222,15 +225,15 @@ impl Root {
         }
     }
 
-    /// Opens the directory `path` beneath this one for reading; the empty path is this one.
+    /// Opens the directory `path` beneath this root for reading; the empty path is the root.
     ///
     /// # Errors
-    /// `ELOOP` or `ENOTDIR` where a link that is not followed or a file stands in the way, else what `open` says.
+    /// `ELOOP` or `ENOTDIR` if a link that is not followed or a file is in the path, else those of `open`.
     pub fn open_directory(&self, path: &RelPath) -> io::Result<OwnedFd> {
         Ok(self.open_inside(path, DIRECTORY)?)
     }
 
-    /// As [`Root::open_directory`]; one that may not be read is opened all the same, to resolve names in only.
+    /// As [`Root::open_directory`], but opens an unreadable directory with `O_PATH`.
     ///
     /// # Errors
     /// As [`Root::open_directory`].
@@ -249,12 +252,12 @@ impl Root {
         }
     }
 
-    /// Opens the directory at `path` beneath this, whose last name is in `directory`, to resolve names in only.
+    /// Opens the directory at `path` beneath this root with `O_PATH`; its last name is in `directory`.
     pub(crate) fn enter_inner(&self, directory: BorrowedFd<'_>, path: &RelPath) -> Result<OwnedFd, Errno> {
         self.open_child_inside(directory, path, PASSAGE)
     }
 
-    /// Opens the directory at `path` beneath this, whose last name is in `directory`, for reading.
+    /// Opens the directory at `path` beneath this root for reading; its last name is in `directory`.
     pub(crate) fn open_inner(&self, directory: BorrowedFd<'_>, path: &RelPath) -> Result<OwnedFd, Errno> {
         self.open_child_inside(directory, path, DIRECTORY)
     }
@@ -276,27 +279,27 @@ impl Root {
         }
     }
 
-    /// As [`Root::enter_directory`], and what is missing of `path` is created with a mode for its owner alone, which tells that its own
-    /// is set at the end (see [`crate::DirectorySpool`]).
+    /// As [`Root::enter_directory`], but creates missing directories, with a mode for their owner alone,
+    /// which marks that their final mode is set at the end (see [`crate::DirectorySpool`]).
     ///
     /// Several threads may create the same directory at once.
     ///
     /// # Errors
-    /// As [`Root::open_directory`]; what `mkdir` says.
+    /// As [`Root::open_directory`], and those of `mkdir`.
     pub fn make_directory(&self, path: &RelPath) -> io::Result<OwnedFd> {
         match self.make_with(path, PROVISIONAL, DIRECTORY) {
-            // A drop box is written to without being read.
+            // A drop box is writable but not readable.
             Err(Errno::ACCESS) => Ok(self.make_with(path, PROVISIONAL, PASSAGE)?),
             made => Ok(made?),
         }
     }
 
-    /// How many of the directories that were made since this was last asked will keep the mode 0700, as the file system changes none.
+    /// Takes the number of new directories that keep the mode 0700, as the file system changes no modes.
     pub fn take_unmarked_count(&self) -> u64 {
         self.unmarked_count.swap(0, Relaxed)
     }
 
-    /// The same for a directory of this program's own, which keeps mode 0700.
+    /// Makes a directory for this program alone, which keeps mode 0700.
     ///
     /// # Errors
     /// As [`Root::make_directory`].
@@ -312,7 +315,7 @@ impl Root {
         }
     }
 
-    /// Usually only the last component is missing; else the walk starts at the root.
+    /// Tries the common case first, in which only the last component is missing.
     fn make_missing(&self, path: &RelPath, mode: Mode, flags: OFlags) -> Result<OwnedFd, Errno> {
         let Some((parent, name)) = path.split_last() else { return Err(Errno::NOENT) };
         match open_beneath(self.as_fd(), &parent, PASSAGE) {
@@ -356,7 +359,7 @@ impl Root {
         }
     }
 
-    /// What the user knows `name` in `directory` beneath this root as.
+    /// The path of `name` in `directory` beneath this root as the user knows it.
     pub fn full_path(&self, directory: &RelPath, name: &[u8]) -> Box<[u8]> {
         let mut full = self.path.as_os_str().as_bytes().to_vec();
         for part in [directory.as_bytes(), name] {
@@ -421,10 +424,12 @@ mod tests {
         let path = rel(b"a/b\xff/new\nline");
         let made = Identity::of_open(root.make_directory(&path).unwrap()).unwrap();
         assert_eq!(made, Identity::of_open(root.open_directory(&path).unwrap()).unwrap());
-        let mode_of = |name: &str| fs::metadata(dir.path().join(name)).unwrap().permissions().mode() & 0o7777;
-        assert_eq!(mode_of("a"), 0o1700);
+        fn mode_of(dir: &tempfile::TempDir, name: &str) -> u32 {
+            fs::metadata(dir.path().join(name)).unwrap().permissions().mode() & 0o7777
+        }
+        assert_eq!(mode_of(&dir, "a"), 0o1700);
         root.make_private_directory(&rel(b"p")).unwrap();
-        assert_eq!(mode_of("p"), 0o700);
+        assert_eq!(mode_of(&dir, "p"), 0o700);
         let itself = Identity::of_open(root.make_directory(&RelPath::root()).unwrap()).unwrap();
         assert_eq!(itself, root.identity());
     }

@@ -1,4 +1,4 @@
-//! Names for what is not yet complete, and which way of placing a file works here.
+//! Temporary names, and the method of placing small files that works at the destination.
 //!
 //! One for each transfer at the sink, shared by its threads.
 
@@ -20,45 +20,47 @@ use crate::special::special_of_stat;
 /// `.carrack-` and eight digits.
 const SUFFIX_BYTES: usize = 17;
 
-/// Bytes of a name that every file system takes: eCryptfs's limit is 143, as it stores names encrypted. A temporary name is longer
-/// only if the name itself is.
+/// Bytes of a name that every file system takes: eCryptfs's limit is 143, as it stores names encrypted. A
+/// temporary name is longer only if the name itself is longer.
 const COMMON_NAME_BYTES: usize = 143;
 
-/// How many names are tried; a second one is needed only if another process left the same number behind.
+/// Bound of the attempts for one name; a second one is needed only if another process left the same number
+/// behind.
 const ATTEMPTS_MAX: usize = 16;
 
-/// How a small file gets its name when it is complete, the fastest first.
+/// The method by which a complete small file gets its name, the fastest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Placing {
-    /// It is written without a name and linked by its descriptor: allowed with `CAP_DAC_READ_SEARCH`, and since
-    /// Linux 6.10 to whoever opened it.
+    /// The file has no name while it is written, and is linked by its descriptor. This needs
+    /// `CAP_DAC_READ_SEARCH`; since Linux 6.10 the opener of the file may link it, too.
     LinkDescriptor = 0,
-    /// It is written without a name and linked by its `/proc` entry.
+    /// The file has no name while it is written, and is linked by its `/proc` entry.
     LinkProc = 1,
-    /// It is written under a temporary name and renamed: file systems without `O_TMPFILE`.
+    /// The file has a temporary name and is renamed, on file systems without `O_TMPFILE`.
     Rename = 2,
 }
 
-/// Temporary names of one transfer, and what it learnt of the destination.
+/// The temporary names of one transfer, and its knowledge of the destination.
 ///
-/// The upper half of a name's number tells whose it is, so that a later session of the transfer finds what was left behind.
+/// The upper half of a name's number is the transfer's tag, by which a later session of the transfer finds
+/// leftovers.
 #[derive(Debug)]
 pub struct ScratchNames {
     tag: u16,
     next: AtomicU32,
     placing: AtomicU8,
-    /// Which special files may be replaced.
+    /// The kinds of special files that may be replaced.
     replaces: Kept,
-    /// `/proc/self/fd`, opened when it is needed; nothing where `/proc` is not mounted.
+    /// `/proc/self/fd`, opened at its first use; none if `/proc` is not mounted.
     descriptors: OnceLock<Option<OwnedFd>>,
 }
 
 impl ScratchNames {
-    /// For the transfer with this tag, or with a random one; starts at a random number.
+    /// Makes names with this tag, or with a random one, starting at a random number.
     ///
     /// # Errors
-    /// What `getrandom` says.
+    /// Those of `getrandom`.
     pub fn new(tag: Option<u16>) -> io::Result<ScratchNames> {
         let mut seed = [0; 6];
         getrandom(&mut seed, GetRandomFlags::empty())?;
@@ -72,7 +74,7 @@ impl ScratchNames {
         })
     }
 
-    /// Lets devices, pipes and sockets be replaced where `kept` has their kind.
+    /// Permits replacing devices, pipes and sockets of the kinds in `kept`.
     pub fn replacing(self, kept: Kept) -> ScratchNames {
         ScratchNames { replaces: kept, ..self }
     }
@@ -86,22 +88,24 @@ impl ScratchNames {
         }
     }
 
-    /// A name that this process gives out once in 65,536 times for the same file.
+    /// Returns a name that this process repeats only after 65,536 names for the same file.
     fn name_within(&self, name: &[u8], bytes_max: usize) -> ScratchName {
         let number = self.next.fetch_add(1, Ordering::Relaxed) & 0xffff;
         ScratchName::new(name, u32::from(self.tag) << 16 | number, bytes_max)
     }
 
-    /// The temporary name that all sessions of this transfer give this version of a file: they write to it together.
+    /// The temporary name of this version of a file in all sessions of this transfer, which write to it
+    /// together.
     pub fn shared_name(&self, name: &[u8], version: u16) -> Box<[u8]> {
         let number = u32::from(self.tag) << 16 | u32::from(version);
         ScratchName::new(name, number, COMMON_NAME_BYTES).as_bytes().into()
     }
 
-    /// Removes what an earlier session of this transfer left unfinished in `directory`, but for `wanted` names.
+    /// Removes unfinished files of an earlier session of this transfer from `directory`, except `wanted`
+    /// names. Failed removals are ignored.
     ///
     /// # Errors
-    /// What reading the directory says. What can't be removed stays.
+    /// Those of reading the directory.
     pub fn remove_leftovers(
         &self,
         directory: BorrowedFd<'_>,
@@ -117,19 +121,22 @@ impl ScratchNames {
         Ok(())
     }
 
-    /// Removes one name that an earlier session gave; what can't be removed stays.
+    /// Removes a temporary name of an earlier session. A failure is ignored.
     pub fn remove(directory: BorrowedFd<'_>, temporary: &[u8]) {
         ScratchName::existing(temporary).remove(directory);
     }
 
-    /// Whether a name is a temporary one of this transfer.
+    /// Returns true if a name is a temporary name of this transfer.
     pub fn is_own(&self, name: &[u8]) -> bool {
         let Some((kept, suffix)) = name.len().checked_sub(SUFFIX_BYTES).map(|at| name.split_at(at)) else {
             return false;
         };
         let own = format!(".carrack-{:04x}", self.tag);
-        let counts = |digits: &[u8]| digits.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-        kept.len() > 1 && kept[0] == b'.' && suffix.strip_prefix(own.as_bytes()).is_some_and(counts)
+        kept.len() > 1
+            && kept[0] == b'.'
+            && suffix
+                .strip_prefix(own.as_bytes())
+                .is_some_and(|number| number.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')))
     }
 
     /// Calls `create` with temporary names for `name` until one is free.
@@ -143,7 +150,7 @@ impl ScratchNames {
             let temporary = self.name_within(name, bytes_max);
             match create(temporary.as_bytes()) {
                 Err(Errno::EXIST) => {}
-                // The name itself may be short enough.
+                // The length of the name itself may be allowed.
                 Err(Errno::NAMETOOLONG) if temporary.length > name.len() && bytes_max > 0 => bytes_max = 0,
                 answer => return answer.map(|made| (made, temporary)),
             }
@@ -153,8 +160,7 @@ impl ScratchNames {
 
     /// The directory of this process's descriptors.
     pub(crate) fn descriptors(&self) -> Option<&OwnedFd> {
-        let open = || openat(CWD, c"/proc/self/fd", PASSAGE, Mode::empty()).ok();
-        self.descriptors.get_or_init(open).as_ref()
+        self.descriptors.get_or_init(|| openat(CWD, c"/proc/self/fd", PASSAGE, Mode::empty()).ok()).as_ref()
     }
 
     pub(crate) fn placing(&self) -> Placing {
@@ -165,20 +171,20 @@ impl ScratchNames {
         }
     }
 
-    /// Remembers that the faster ways did not work and this one did.
+    /// Remembers that the faster methods failed and this one works.
     pub(crate) fn remember(&self, placing: Placing) {
         self.placing.fetch_max(placing as u8, Ordering::Relaxed);
     }
 }
 
-/// `.NAME.carrack-XXXXXXXX` with as much of NAME as fits; kept without an allocation.
+/// `.NAME.carrack-XXXXXXXX` with as much of NAME as fits, without a heap allocation.
 pub(crate) struct ScratchName {
     bytes: [u8; NAME_BYTES_MAX],
     length: usize,
 }
 
 impl ScratchName {
-    /// No longer than `name`, or than `bytes_max` if that is more.
+    /// Makes a name of at most `bytes_max` bytes, or as long as `name` if that is longer.
     fn new(name: &[u8], number: u32, bytes_max: usize) -> ScratchName {
         let longest = name.len().max(bytes_max).min(NAME_BYTES_MAX);
         let kept = beginning(name, longest.saturating_sub(SUFFIX_BYTES + 1).max(1));
@@ -192,7 +198,7 @@ impl ScratchName {
         scratch
     }
 
-    /// A name that was given out before; cut if it is longer than any of those.
+    /// A name from an earlier session, cut to the longest possible name.
     pub fn existing(name: &[u8]) -> ScratchName {
         let mut scratch = ScratchName { bytes: [0; NAME_BYTES_MAX], length: 0 };
         scratch.append(&name[..name.len().min(NAME_BYTES_MAX)]);
@@ -208,7 +214,7 @@ impl ScratchName {
         &self.bytes[..self.length]
     }
 
-    /// Gives what has this name its final `name`, in place of what stood there; takes it away if that fails.
+    /// Renames the file to its final `name`, replacing another file; removes it if that fails.
     pub fn rename(&self, directory: BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
         let renamed = renameat(directory, self.as_bytes(), directory, name);
         if renamed.is_err() {
@@ -217,18 +223,20 @@ impl ScratchName {
         renamed
     }
 
-    /// Whether it is still there after its rename, which does nothing between two names of one file; takes it away then.
+    /// Removes the temporary name if it still exists after its rename, which does nothing between two names
+    /// of one file. Returns true if it existed.
     pub fn is_left(&self, directory: BorrowedFd<'_>) -> bool {
         unlinkat(directory, self.as_bytes(), AtFlags::empty()).is_ok()
     }
 
-    /// Takes it away; what can't be removed stays behind under its telling name.
+    /// Removes the temporary name. A file that can't be removed stays under that recognizable name.
     pub fn remove(&self, directory: BorrowedFd<'_>) {
         let _ = unlinkat(directory, self.as_bytes(), AtFlags::empty());
     }
 }
 
-/// As much of a name as fits into `bytes`; a file system that wants UTF-8 gets no part of a character.
+/// The first part of a name that fits into `bytes`. UTF-8 is cut only between characters, as some file
+/// systems require.
 fn beginning(name: &[u8], bytes: usize) -> &[u8] {
     if name.len() <= bytes {
         return name;
@@ -255,13 +263,15 @@ mod tests {
 
     #[test]
     fn names_are_telling_distinct_and_never_too_long() {
-        let new = |name: &[u8], number| ScratchName::new(name, number, COMMON_NAME_BYTES);
+        fn new(name: &[u8], number: u32) -> ScratchName {
+            ScratchName::new(name, number, COMMON_NAME_BYTES)
+        }
         assert_eq!(new(b"data", 0x1234_abcd).as_bytes(), b".data.carrack-1234abcd");
         assert!(new(&[b'x'; 255], 7).as_bytes().ends_with(b"x.carrack-00000007"));
         for (bytes, expected) in [(255, 255), (200, 200), (143, 143), (130, 143), (125, 143), (124, 142)] {
             assert_eq!(new(&vec![b'x'; bytes], 7).as_bytes().len(), expected, "{bytes}");
         }
-        // No part of a character.
+        // A character is never cut.
         let cut = new("é".repeat(127).as_bytes(), 7);
         assert!(std::str::from_utf8(cut.as_bytes()).is_ok() && cut.as_bytes().len() <= 254);
         let names = ScratchNames::new(None).unwrap();
@@ -274,25 +284,23 @@ mod tests {
     #[test]
     fn a_taken_name_is_passed_over_a_bounded_number_of_times() {
         let names = ScratchNames::new(None).unwrap();
-        let tried = std::cell::Cell::new(0);
-        let create = |free_at| {
-            tried.set(0);
-            names.create(b"a", |_| {
+        for (free_at, expected, tries) in [(3, Ok(3), 3), (1_000, Err(Errno::EXIST), ATTEMPTS_MAX)] {
+            let tried = std::cell::Cell::new(0);
+            let created = names.create(b"a", |_| {
                 tried.set(tried.get() + 1);
                 if tried.get() < free_at { Err(Errno::EXIST) } else { Ok(tried.get()) }
-            })
-        };
-        assert_eq!(create(3).unwrap().0, 3);
-        assert_eq!(create(1_000).unwrap_err(), Errno::EXIST);
-        assert_eq!(tried.get(), ATTEMPTS_MAX);
+            });
+            assert_eq!(created.map(|(made, _)| made), expected);
+            assert_eq!(tried.get(), tries);
+        }
     }
 
     #[test]
     fn a_temporary_name_is_no_longer_than_the_name_where_the_file_system_wants_that() {
         let names = ScratchNames::new(None).unwrap();
-        let create = |most: usize| {
-            move |free: &[u8]| if free.len() > most { Err(Errno::NAMETOOLONG) } else { Ok(free.len()) }
-        };
+        fn create(most: usize) -> impl Fn(&[u8]) -> Result<usize, Errno> {
+            move |free| if free.len() > most { Err(Errno::NAMETOOLONG) } else { Ok(free.len()) }
+        }
         assert_eq!(names.create(&[b'x'; 60], create(60)).unwrap().0, 60);
         assert_eq!(names.create(b"short", create(30)).unwrap().0, 23);
         assert_eq!(names.create(b"short", create(19)).unwrap().0, 19);
@@ -329,12 +337,13 @@ mod tests {
         std::fs::write(dir.path().join("first"), b"").unwrap();
         std::fs::hard_link(dir.path().join("first"), dir.path().join("second")).unwrap();
         let names = ScratchNames::new(None).unwrap();
-        let link =
-            |free: &[u8]| rustix::fs::linkat(held.as_fd(), "first", held.as_fd(), free, AtFlags::empty());
         for (name, is_left) in [(&b"second"[..], true), (b"third", false)] {
-            let ((), made) = names.create(name, link).unwrap();
-            made.rename(held.as_fd(), name).unwrap();
-            assert_eq!(made.is_left(held.as_fd()), is_left);
+            let held = held.as_fd();
+            let linked =
+                names.create(name, |free| rustix::fs::linkat(held, "first", held, free, AtFlags::empty()));
+            let ((), made) = linked.unwrap();
+            made.rename(held, name).unwrap();
+            assert_eq!(made.is_left(held), is_left);
         }
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 3);
     }

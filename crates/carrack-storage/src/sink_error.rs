@@ -1,72 +1,72 @@
-//! Why something could not be written at the sink.
+//! Errors of writes at the sink.
 
 use std::io;
 
 use carrack_model::{FailureKind, Special};
 use rustix::io::Errno;
 
-/// Why an entry could not be placed.
+/// The reason why an entry could not be placed.
 #[derive(Debug, thiserror::Error)]
 pub enum SinkError {
     /// The storage is full or over quota: every further file will fail too.
     #[error("no space: {0}")]
     NoSpace(#[source] io::Error),
-    /// A directory stands where a file or link should, or a file or link where a directory should.
+    /// A directory has the name of a file or link, or a file or link the name of a directory.
     #[error("something else stands there: {0}")]
     InTheWay(#[source] io::Error),
-    /// A device, pipe or socket stands there, which nothing else replaces.
+    /// A device, pipe or socket has the name; only another special file replaces it.
     #[error("a {} stands there, which is not replaced", .0.noun())]
     Special(Special),
     /// The file system does not take this name.
     #[error("the file system refuses the name: {0}")]
     BadName(#[source] io::Error),
-    /// What an earlier session left of it was there, and is gone.
+    /// The temporary file of an earlier session is gone.
     #[error("what an earlier session left of it is gone; run the same command again")]
     Vanished,
-    /// Something else stands where a part of a file is to go.
+    /// The destination of a partial transfer is not a regular file.
     #[error("no regular file stands there, and a part of a file goes into one or into none")]
     NotRegular,
-    /// The file that a part goes into was changed again and again.
+    /// The destination of a partial transfer was changed during each attempt.
     #[error("what stands there was changed each time its other bytes were copied")]
     Unsteady,
-    /// Another program has the file that a part goes into.
+    /// Another program has locked the destination of a partial transfer.
     #[error("another program holds a lock on what stands there (flock)")]
     Locked,
     /// The session ends.
     #[error("the session ended before it had its name")]
     Ended,
-    /// Read again from the storage it was not what was written.
+    /// Readback found other bytes than were written.
     #[error("what was written is not what the storage holds")]
     Damaged,
-    /// The storage lost count of what was written.
+    /// The storage miscounted the file's size.
     #[error("{size} bytes were written, the storage says that the file has {held}")]
     WrongSize {
-        /// What the storage says.
+        /// The size that the storage reports.
         held: u64,
-        /// What was written.
+        /// The number of bytes written.
         size: u64,
     },
-    /// The contents are complete and in place, the mode or times are not right.
+    /// The contents are complete and in place, but the mode or times are wrong.
     #[error("{action} failed: {error}")]
     Metadata {
-        /// What could not be set.
+        /// The metadata that could not be set.
         action: &'static str,
-        /// Why.
+        /// The cause.
         #[source]
         error: io::Error,
     },
-    /// Not even the owner may (`EPERM`), which mostly is because of file flags.
+    /// The operation is denied even to the owner (`EPERM`), mostly by file flags.
     #[error(
         "{action} failed: {error}; `lsattr` shows whether it or its directory is immutable or append-only, `chattr -i -a` ends that"
     )]
     NotPermitted {
-        /// What failed.
+        /// The operation.
         action: &'static str,
-        /// Why.
+        /// The cause.
         #[source]
         error: io::Error,
     },
-    /// Another entry of the same run has the name.
+    /// Another entry of the same run has this name.
     #[error(
         "another entry has this name here: the file system does not tell them apart (case, or how Unicode composes a character)"
     )]
@@ -76,19 +76,19 @@ pub enum SinkError {
         "a symbolic link can't be made here: {0}; `--skip-links` leaves links out, `--copy-links` copies what they lead to"
     )]
     NoSymlinks(#[source] io::Error),
-    /// Anything else; nothing was placed, what stood there still does.
+    /// Any other error. Nothing was placed, and the destination is unchanged.
     #[error("{action} failed: {error}")]
     Write {
-        /// What failed.
+        /// The operation.
         action: &'static str,
-        /// Why.
+        /// The cause.
         #[source]
         error: io::Error,
     },
 }
 
 impl SinkError {
-    /// How reports name it.
+    /// The name of this error in reports.
     pub fn kind(&self) -> FailureKind {
         match self {
             SinkError::NoSpace(_) => FailureKind::NoSpace,
@@ -106,13 +106,13 @@ impl SinkError {
         }
     }
 
-    /// Whether the mode of a directory on the way denied it (`EACCES`).
+    /// Returns true if the mode of a directory in the path denied the operation (`EACCES`).
     pub fn is_denied(&self) -> bool {
         let SinkError::Write { error, .. } = self else { return false };
         Errno::from_io_error(error) == Some(Errno::ACCESS)
     }
 
-    /// Whether no directory has the name: nothing, or something else.
+    /// Returns true if no directory has the name, or another type of entry has it.
     pub fn is_no_directory(&self) -> bool {
         match self {
             SinkError::InTheWay(_) => true,
@@ -121,12 +121,12 @@ impl SinkError {
         }
     }
 
-    /// What a failure of [`crate::Root::open_directory`] or [`crate::Root::make_directory`] means.
+    /// Converts a failure of [`crate::Root::open_directory`] or [`crate::Root::make_directory`].
     pub fn of_directory(error: io::Error) -> SinkError {
         SinkError::of("opening or making its directory", error)
     }
 
-    /// What a failure of [`crate::look_at`] means, where something is to be placed.
+    /// Converts a failure of [`crate::look_at`] before a file is placed.
     pub fn of_looking(error: io::Error) -> SinkError {
         SinkError::of("looking for what stands there", error)
     }
@@ -138,7 +138,7 @@ impl SinkError {
         }
     }
 
-    /// What the failure of a call that takes a name means.
+    /// Converts the failure of a call that takes a name.
     pub(crate) fn naming(action: &'static str, errno: Errno) -> SinkError {
         match errno {
             Errno::ISDIR | Errno::NOTDIR | Errno::LOOP => SinkError::InTheWay(errno.into()),
@@ -147,7 +147,7 @@ impl SinkError {
         }
     }
 
-    /// What the failure of any other call means.
+    /// Converts the failure of any other call.
     pub(crate) fn writing(action: &'static str, errno: Errno) -> SinkError {
         match errno {
             Errno::NOSPC | Errno::DQUOT => SinkError::NoSpace(errno.into()),
@@ -156,7 +156,7 @@ impl SinkError {
         }
     }
 
-    /// What the failure of making a symbolic link means.
+    /// Converts the failure to make a symbolic link.
     pub(crate) fn symlinking(errno: Errno) -> SinkError {
         match errno {
             Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL => {

@@ -1,7 +1,8 @@
 //! Placing small files and links at the sink, each under its final name only when it is complete.
 //!
-//! Payload is written with one call, or one for each part between holes, and the whole file costs five. Owns nothing: directories are the caller's. Any
-//! number of threads may place files in the same directory. See [`crate::GrowingFile`] for large files.
+//! Payload is written with one call, or with one for each part between holes; a file takes five calls. Owns
+//! nothing: the caller owns the directories. Any number of threads may place files in the same directory. See
+//! [`crate::GrowingFile`] for large files.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
@@ -22,38 +23,40 @@ use crate::modes::{Owned, SET_IDS, mode_to_create, take_over};
 use crate::scratch::Placing;
 use crate::{Care, Dress, ScratchNames, SinkError, SyncFirst, holds, sync_whole};
 
-/// Set-user-id, set-group-id and sticky: the kernel may drop them at the creation or at a write.
+/// Set-user-ID, set-group-ID and sticky bit, which the kernel may clear at the creation or at a write.
 const SPECIAL_BITS: u32 = 0o7000;
 
-/// Larger writes reach a FUSE or network file system in pieces, which may overtake each other (FUSE's default is the least).
+/// Larger writes reach a FUSE or network file system as several requests, in any order (FUSE's default is the
+/// smallest).
 const ONE_REQUEST: usize = 128 << 10;
 
-/// Lets files be created with exactly the mode that is asked for. Call it once, before there are other threads.
+/// Lets files be created with exactly the requested mode. Call it once, before other threads start.
 ///
-/// Everything that is created unfinished has mode 0600 or 0700, so nothing becomes more open by it.
+/// Unfinished entries are created with mode 0600 or 0700, so this exposes nothing.
 pub fn clear_umask() {
     let users = rustix::process::umask(Mode::empty());
-    // Only the first call sees it.
+    // Only the first call returns the user's umask.
     USERS_UMASK.get_or_init(|| users);
 }
 
 static USERS_UMASK: OnceLock<Mode> = OnceLock::new();
 
-/// What the user's umask takes from the modes of new entries.
+/// The bits that the user's umask clears in the modes of new entries.
 pub fn users_umask() -> u32 {
-    // Without a call of `clear_umask` the kernel takes the umask off.
+    // Without a call of `clear_umask` the kernel applies the umask.
     USERS_UMASK.get().copied().unwrap_or(Mode::empty()).as_raw_mode()
 }
 
-/// The mode of a directory that nobody gave one, as mkdir(1) makes it: what the user's umask leaves of 0777.
+/// The mode of a directory without one from the source, as mkdir(1) makes it: 0777 less the user's umask.
 pub(crate) fn mode_of_new_directory() -> Mode {
     Mode::from_raw_mode(0o777 & !users_umask())
 }
 
 /// Places the file `name` with this `content` in `directory`, in place of a file or link that has the name.
 ///
-/// Atomic: other processes see what stood there before, or the complete new file. With [`crate::ModePolicy::perms`] the mode is exact if
-/// [`clear_umask`] was called; else a file that is replaced passes its permissions on, and a new one gets those that POSIX gives it.
+/// Atomic: other processes see the former entry or the complete new file. With [`crate::ModePolicy::perms`]
+/// the mode is exact if [`clear_umask`] was called. Otherwise a replaced file passes its permissions on, and
+/// a new file gets those of POSIX.
 ///
 /// # Errors
 /// After [`SinkError::Metadata`] the file is in place; after any other error nothing has changed.
@@ -68,13 +71,14 @@ pub fn place_small<'a>(
     let dress = dress.into();
     let (sync, is_new) = care.sync.for_name(directory, name);
     let care = Care { sync, ..care };
-    let created = match dress.policy.perms {
-        true => dress.metadata.mode & !SET_IDS,
-        false => mode_to_create(directory, dress.metadata.mode),
+    let created = if dress.policy.perms {
+        dress.metadata.mode & !SET_IDS
+    } else {
+        mode_to_create(directory, dress.metadata.mode)
     };
     let metadata =
         Metadata { mode: if dress.policy.perms { dress.metadata.mode } else { created }, ..*dress.metadata };
-    let new = New {
+    let new = NewSmallFile {
         name,
         content: content.into(),
         dress: Dress { metadata: &metadata, ..dress },
@@ -94,12 +98,12 @@ pub fn place_small<'a>(
     placed
 }
 
-/// What a small file is to hold.
+/// The contents of a small file.
 #[derive(Clone, Copy, Debug)]
 pub struct SmallContent<'a> {
-    /// All of it, zeros where it has holes.
+    /// The whole contents, with zeros in holes.
     pub bytes: &'a [u8],
-    /// Where nothing but zeros is and nothing needs to be stored; what holds something else there is written.
+    /// Ranges of zeros that need no storage. A range with other bytes is written.
     pub holes: Option<&'a RangeSet>,
 }
 
@@ -109,22 +113,22 @@ impl<'a, T: AsRef<[u8]> + ?Sized> From<&'a T> for SmallContent<'a> {
     }
 }
 
-/// A small file that is to be placed.
+/// A small file before it is placed.
 #[derive(Clone, Copy)]
-struct New<'a> {
+struct NewSmallFile<'a> {
     name: &'a [u8],
     content: SmallContent<'a>,
     dress: Dress<'a>,
-    /// The mode that it is created with.
+    /// The mode of its creation.
     created: Mode,
-    /// Whether nothing had the name a moment ago; false where nobody looked.
+    /// True if no entry had the name a moment ago; false if that was not checked.
     is_new: bool,
     care: Care,
 }
 
 impl SyncFirst {
-    /// Whether the file that is about to get this name has to be durable before; and whether nothing has the name, as far as that
-    /// was asked for.
+    /// Resolves [`SyncFirst::Replacing`] for this name. Also returns true if no entry has the name, as far as
+    /// that was checked.
     fn for_name(self, directory: BorrowedFd<'_>, name: &[u8]) -> (SyncFirst, bool) {
         match self {
             SyncFirst::Replacing if statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).is_ok() => {
@@ -136,10 +140,10 @@ impl SyncFirst {
     }
 }
 
-/// Nothing if the file system has no nameless files, or no way to name them.
+/// Places a file by linking it. Returns none if the file system has no nameless files, or can't link them.
 fn place_by_link(
     directory: BorrowedFd<'_>,
-    new: &New<'_>,
+    new: &NewSmallFile<'_>,
     scratch: &ScratchNames,
 ) -> Option<Result<(), SinkError>> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
@@ -156,10 +160,12 @@ fn place_by_link(
     match link(&file, directory, new.name, scratch) {
         Ok(()) => Some(filled),
         Err(Errno::EXIST) => match new.prepare_to_replace(file.as_fd(), directory, owned, scratch) {
-            Ok(Prepared::Ready(moded)) => {
+            Ok(ReplacementMode::Ready(moded)) => {
                 Some(link_over(&file, directory, new.name, scratch).and(filled).and(moded))
             }
-            Ok(Prepared::Exceeding(created)) => place_by_link(directory, &New { created, ..*new }, scratch),
+            Ok(ReplacementMode::Exceeding(created)) => {
+                place_by_link(directory, &NewSmallFile { created, ..*new }, scratch)
+            }
             Err(failed) => Some(Err(failed)),
         },
         Err(errno) if is_unsupported(errno) && errno != Errno::ISDIR => None,
@@ -167,40 +173,42 @@ fn place_by_link(
     }
 }
 
-impl New<'_> {
-    /// Before the file replaces what has its name: gives it the permissions of that.
+impl NewSmallFile<'_> {
+    /// Gives the file the permissions of the entry that it is about to replace.
     fn prepare_to_replace(
         &self,
         file: BorrowedFd<'_>,
         directory: BorrowedFd<'_>,
         owned: Owned,
         scratch: &ScratchNames,
-    ) -> Result<Prepared, SinkError> {
+    ) -> Result<ReplacementMode, SinkError> {
         const ACTION: &str = "setting the mode";
         scratch.check_replaced(directory, self.name)?;
         if self.dress.policy.perms {
-            return Ok(Prepared::Ready(Ok(())));
+            return Ok(ReplacementMode::Ready(Ok(())));
         }
         let Err(not_taken) = take_over(file, directory, self.name, owned) else {
-            return Ok(Prepared::Ready(Ok(())));
+            return Ok(ReplacementMode::Ready(Ok(())));
         };
-        match not_taken.is_exceeded_by(file) {
-            false => Ok(Prepared::Ready(kept(self.dress.losses, MODE, ACTION, Err(not_taken.errno)))),
-            true if self.created != not_taken.mode => Ok(Prepared::Exceeding(not_taken.mode)),
-            true => Err(SinkError::writing(ACTION, not_taken.errno)),
+        if !not_taken.is_exceeded_by(file) {
+            return Ok(ReplacementMode::Ready(kept(self.dress.losses, MODE, ACTION, Err(not_taken.errno))));
         }
+        if self.created == not_taken.mode {
+            return Err(SinkError::writing(ACTION, not_taken.errno));
+        }
+        Ok(ReplacementMode::Exceeding(not_taken.mode))
     }
 }
 
-/// What became of the permissions of a file that is about to replace another.
-enum Prepared {
-    /// It has them, or fewer, which is the error or a loss.
+/// The permissions of a file that is about to replace another file.
+enum ReplacementMode {
+    /// They are right, or fewer, which is the error or a loss.
     Ready(Result<(), SinkError>),
-    /// Its mode allows more and can't be set: the file is to be created once more, with this one.
+    /// They exceed the requested mode and can't be set: the file is created again, with this mode.
     Exceeding(Mode),
 }
 
-/// What a kernel or file system says that does not know `O_TMPFILE`, or does not let it be linked.
+/// Returns true for errors of kernels and file systems that lack `O_TMPFILE` or don't link such a file.
 fn is_unsupported(errno: Errno) -> bool {
     matches!(
         errno,
@@ -217,7 +225,7 @@ fn is_unsupported(errno: Errno) -> bool {
     )
 }
 
-/// Names a nameless file, in place of what has the name.
+/// Links a nameless file, replacing the entry of that name.
 fn link_over(
     file: &OwnedFd,
     directory: BorrowedFd<'_>,
@@ -246,7 +254,7 @@ fn link(file: &OwnedFd, directory: BorrowedFd<'_>, name: &[u8], scratch: &Scratc
 
 fn place_by_rename(
     directory: BorrowedFd<'_>,
-    new: &New<'_>,
+    new: &NewSmallFile<'_>,
     scratch: &ScratchNames,
 ) -> Result<(), SinkError> {
     let (file, temporary) = scratch
@@ -260,14 +268,14 @@ fn place_by_rename(
         }
         Ok(owned) => (Ok(()), owned),
     };
-    // The rename looks the name up anyway.
+    // For a new name, the rename is the only lookup.
     let mut moded = Ok(());
     if !new.is_new {
         match new.prepare_to_replace(file.as_fd(), directory, owned, scratch) {
-            Ok(Prepared::Ready(result)) => moded = result,
-            Ok(Prepared::Exceeding(created)) => {
+            Ok(ReplacementMode::Ready(result)) => moded = result,
+            Ok(ReplacementMode::Exceeding(created)) => {
                 temporary.remove(directory);
-                return place_by_rename(directory, &New { created, ..*new }, scratch);
+                return place_by_rename(directory, &NewSmallFile { created, ..*new }, scratch);
             }
             Err(failed) => {
                 temporary.remove(directory);
@@ -279,14 +287,14 @@ fn place_by_rename(
     filled.and(moded)
 }
 
-/// Flags that create a file that nobody else has.
+/// Flags that create a file, and fail if it exists.
 pub(crate) fn create_flags() -> OFlags {
     OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC
 }
 
-/// Contents, then time, then what of the mode the creation could not give.
-fn fill(file: BorrowedFd<'_>, new: &New<'_>) -> Result<Owned, SinkError> {
-    let New { content, dress, care, .. } = *new;
+/// Writes the contents, then sets the time, then the mode bits that the creation could not set.
+fn fill(file: BorrowedFd<'_>, new: &NewSmallFile<'_>) -> Result<Owned, SinkError> {
+    let NewSmallFile { content, dress, care, .. } = *new;
     content.write_to(file).map_err(|errno| SinkError::writing("writing", errno))?;
     if content.bytes.len() > ONE_REQUEST {
         settle_size(file, content.bytes.len() as u64)?;
@@ -303,7 +311,7 @@ fn fill(file: BorrowedFd<'_>, new: &New<'_>) -> Result<Owned, SinkError> {
 }
 
 impl SmallContent<'_> {
-    /// To an empty file. Where it can't be made longer without being written, holes are written too.
+    /// Writes to an empty file. Holes are written, too, if the file can't be extended.
     fn write_to(&self, file: BorrowedFd<'_>) -> Result<(), Errno> {
         let size = self.bytes.len() as u64;
         match self.true_holes() {
@@ -314,7 +322,7 @@ impl SmallContent<'_> {
         }
     }
 
-    /// Holes that the source did not make up.
+    /// The holes that contain only zeros.
     fn true_holes(&self) -> Option<RangeSet> {
         let mut holes = RangeSet::new();
         let told = self.holes?.iter().filter(|hole| self.part(*hole).iter().all(|&byte| byte == 0));
@@ -326,8 +334,11 @@ impl SmallContent<'_> {
 
     fn part(&self, range: ByteRange) -> &[u8] {
         let (start, end) = (range.offset, range.end().unwrap_or(u64::MAX));
-        let within = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(self.bytes.len());
-        &self.bytes[within(start)..within(end)]
+        &self.bytes[self.index_of(start)..self.index_of(end)]
+    }
+
+    fn index_of(&self, offset: u64) -> usize {
+        usize::try_from(offset).unwrap_or(usize::MAX).min(self.bytes.len())
     }
 }
 
@@ -339,7 +350,7 @@ fn write_at(file: BorrowedFd<'_>, content: &[u8], offset: u64) -> Result<(), Err
     write_parts(content, |rest, done| pwrite(file, rest, offset + done as u64))
 }
 
-/// Calls `write` with what is left, and the number of bytes before that.
+/// Calls `write` with the rest of the contents and the number of bytes before it.
 fn write_parts(
     content: &[u8],
     mut write: impl FnMut(&[u8], usize) -> Result<usize, Errno>,
@@ -356,7 +367,7 @@ fn write_parts(
     Ok(())
 }
 
-/// The time of last access is left alone.
+/// A modification time; the access time stays.
 pub(crate) fn times(mtime: Timestamp) -> Timestamps {
     Timestamps {
         last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
@@ -364,7 +375,7 @@ pub(crate) fn times(mtime: Timestamp) -> Timestamps {
     }
 }
 
-/// With the time of last access, for file systems that set both or none (libfuse 2 without `utime_omit_ok`).
+/// The same with the access time, for file systems that set both or none (libfuse 2 without `utime_omit_ok`).
 pub(crate) fn both_times(mtime: Timestamp) -> Timestamps {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Timestamps {
@@ -373,7 +384,8 @@ pub(crate) fn both_times(mtime: Timestamp) -> Timestamps {
     }
 }
 
-/// Places the symbolic link `name` that points to `target` in `directory`, in place of a file or link of that name.
+/// Places the symbolic link `name` that points to `target` in `directory`, in place of a file or link of that
+/// name.
 ///
 /// # Errors
 /// After [`SinkError::Metadata`] the link is in place; after any other error nothing has changed.
@@ -429,7 +441,7 @@ fn dress_link(
             return Ok(());
         }
     };
-    // File systems that keep no times of links are taken as they are.
+    // A file system that keeps no times of links is no failure.
     match utimensat(directory, name, &times, AtFlags::SYMLINK_NOFOLLOW) {
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
         set => dress.timed(set),
@@ -463,7 +475,7 @@ mod tests {
         assert_eq!(found.mode() & 0o7777, metadata.mode & !SET_IDS, "set-ID bits go with the owner");
         assert_eq!(found.mtime(), metadata.mtime.seconds);
         assert_eq!(found.mtime_nsec(), i64::from(metadata.mtime.nanoseconds));
-        // Its mode may forbid even its owner to look.
+        // The mode may deny even its owner to read the file.
         fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
         assert_eq!(fs::read(path).unwrap(), content);
     }
@@ -501,26 +513,27 @@ mod tests {
         holes.iter().for_each(|hole| content[hole.offset as usize..hole.end().unwrap() as usize].fill(0));
         let mut lying = content.clone();
         lying[8_192] = 1;
+        fn place(dir: &Path, way: Placing, name: &str, content: SmallContent<'_>) -> u64 {
+            let care = Care { readback: true, ..Care::default() };
+            let held = File::open(dir).unwrap();
+            place_small(held.as_fd(), name.as_bytes(), content, &METADATA, care, &names(way)).unwrap();
+            let path = dir.join(name);
+            assert_placed(&path, content.bytes, &METADATA);
+            fs::metadata(&path).unwrap().blocks() * 512
+        }
         for way in WAYS {
             let dir = tempfile::tempdir_in("/var/tmp").unwrap();
-            let (handle, scratch) = (File::open(dir.path()).unwrap(), names(way));
-            let care = Care { readback: true, ..Care::default() };
-            let place = |name: &str, content: SmallContent<'_>| {
-                place_small(handle.as_fd(), name.as_bytes(), content, &METADATA, care, &scratch).unwrap();
-                let path = dir.path().join(name);
-                assert_placed(&path, content.bytes, &METADATA);
-                fs::metadata(&path).unwrap().blocks() * 512
-            };
-            let full = place("full", SmallContent::from(&content));
-            let sparse = place("sparse", SmallContent { bytes: &content, holes: Some(&holes) });
-            let partly = place("partly", SmallContent { bytes: &lying, holes: Some(&holes) });
+            let dir = dir.path();
+            let full = place(dir, way, "full", SmallContent::from(&content));
+            let sparse = place(dir, way, "sparse", SmallContent { bytes: &content, holes: Some(&holes) });
+            let partly = place(dir, way, "partly", SmallContent { bytes: &lying, holes: Some(&holes) });
             if full >= SIZE as u64 {
                 assert!(sparse < 300 << 10 && sparse < partly && partly < 600 << 10, "{sparse} {partly}");
             }
-            // Beyond the end, as nobody should tell it.
+            // A range beyond the end, which no correct peer sends.
             let mut beyond = RangeSet::new();
             beyond.cover(ByteRange::new(2, u64::MAX - 2));
-            place("beyond", SmallContent { bytes: &[1, 1, 0, 0], holes: Some(&beyond) });
+            place(dir, way, "beyond", SmallContent { bytes: &[1, 1, 0, 0], holes: Some(&beyond) });
         }
     }
 
@@ -565,17 +578,17 @@ mod tests {
 
     #[test]
     fn readers_never_see_a_part() {
+        fn place(directory: &File, scratch: &ScratchNames, n: usize) {
+            let content = vec![n as u8; 20_000];
+            place_small(directory.as_fd(), b"f", &content, &METADATA, Care::default(), scratch).unwrap();
+        }
         for way in WAYS {
             let dir = tempfile::tempdir().unwrap();
             let (handle, scratch) = (File::open(dir.path()).unwrap(), names(way));
             let path = dir.path().join("f");
-            let place = |n: usize| {
-                let content = vec![n as u8; 20_000];
-                place_small(handle.as_fd(), b"f", &content, &METADATA, Care::default(), &scratch).unwrap();
-            };
-            place(0);
+            place(&handle, &scratch, 0);
             std::thread::scope(|scope| {
-                let writer = scope.spawn(|| (0..200).for_each(place));
+                let writer = scope.spawn(|| (0..200).for_each(|n| place(&handle, &scratch, n)));
                 while !writer.is_finished() {
                     let seen = fs::read(&path).unwrap();
                     assert!(seen.len() == 20_000 && seen.iter().all(|&b| b == seen[0]));
@@ -586,7 +599,8 @@ mod tests {
 
     #[test]
     fn what_the_destination_can_not_do_is_found_out_once() {
-        // /proc has neither nameless files nor ordinary ones: nothing is learnt from it.
+        // /proc supports neither nameless files nor ordinary ones, so the failure shows no property of a file
+        // system.
         let handle = File::open("/proc/self").unwrap();
         let scratch = names(Placing::LinkDescriptor);
         let error =

@@ -1,23 +1,23 @@
-//! Why something could not be read at the source.
+//! Errors of reads at the source.
 
 use std::io;
 
 use carrack_model::{FailureKind, Timestamp};
 use rustix::io::Errno;
 
-/// Why a file could not be read. All but [`SourceError::Changed`] will most likely happen again at once.
+/// The reason why a file could not be read. All but [`SourceError::Changed`] will most likely recur at once.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// It is gone.
+    /// The file is gone.
     #[error("no such file (any more)")]
     Missing,
-    /// This user may not read it.
+    /// This user may not read the file.
     #[error("permission denied")]
     Unreadable,
-    /// The operating system could not read it.
+    /// The operating system failed to read it.
     #[error("reading failed: {0}")]
     ReadError(#[source] io::Error),
-    /// It is not what the scan saw: read it again with these expectations.
+    /// The file differs from the scan's entry. Read it again with these expectations.
     #[error("it changed while it was read (now {size} bytes)")]
     Changed {
         /// Its size now, in bytes.
@@ -25,16 +25,16 @@ pub enum SourceError {
         /// Its time of last change now.
         mtime: Timestamp,
     },
-    /// It is another file than the scan has found.
+    /// Another file has taken the place of the scanned file.
     #[error("another file has taken its place since it was found")]
     Replaced,
-    /// A link, directory or device stands where a file was.
+    /// A link, directory or device has taken the place of the file.
     #[error("not a regular file (any more)")]
     NotRegular,
 }
 
 impl SourceError {
-    /// How reports name it.
+    /// The name of this error in reports.
     pub fn kind(&self) -> FailureKind {
         match self {
             SourceError::Missing => FailureKind::Missing,
@@ -46,7 +46,7 @@ impl SourceError {
         }
     }
 
-    /// What a failure of [`crate::Root::open_directory`] means.
+    /// Converts a failure of [`crate::Root::open_directory`].
     pub fn of_directory(error: io::Error) -> SourceError {
         match Errno::from_io_error(&error) {
             Some(errno) => SourceError::opening(errno),
@@ -54,7 +54,7 @@ impl SourceError {
         }
     }
 
-    /// What a failed `open` means.
+    /// Converts a failed `open`.
     pub(crate) fn opening(errno: Errno) -> SourceError {
         match errno {
             Errno::LOOP | Errno::NXIO | Errno::NODEV => SourceError::NotRegular,
@@ -62,7 +62,7 @@ impl SourceError {
         }
     }
 
-    /// What any other failed call means.
+    /// Converts the failure of any other call.
     pub(crate) fn reading(errno: Errno) -> SourceError {
         match source_failure_kind(errno) {
             FailureKind::Missing => SourceError::Missing,
@@ -77,7 +77,7 @@ pub(crate) fn source_failure_kind(errno: Errno) -> FailureKind {
     match errno {
         Errno::NOENT => FailureKind::Missing,
         Errno::ACCESS | Errno::PERM => FailureKind::Unreadable,
-        // A directory that became something else.
+        // A directory was replaced by another type of entry.
         Errno::NOTDIR | Errno::LOOP => FailureKind::Changed,
         _ => FailureKind::ReadError,
     }

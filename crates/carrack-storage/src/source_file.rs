@@ -1,8 +1,8 @@
-//! Reading at the source: a large file piece by piece, a small one in four system calls.
+//! Reads at the source: a large file in pieces, a small one with four system calls.
 //!
-//! Owns one descriptor for each [`SourceFile`], which any number of threads may read at once. Never writes, never
-//! follows a link unless told, and never waits for a pipe that took a file's place. Every read can be checked against
-//! a change of the file.
+//! Owns one descriptor for each [`SourceFile`], which any number of threads may read at once. Never writes,
+//! follows a link only on request, and never waits for a pipe that has replaced a file. Each read can be
+//! checked against a change of the file.
 
 use std::io::{self, IoSliceMut};
 use std::mem;
@@ -19,46 +19,47 @@ use rustix::io::{Errno, ReadWriteFlags, pread, preadv2, read};
 use crate::status::{allocated_bytes_of, is_regular, metadata_of, mtime_of, size_of};
 use crate::{FileStamp, SourceError};
 
-/// Offset, length and memory of a direct read are multiples of this: no storage in use asks for more.
+/// Offset, length and memory of a direct read are multiples of this: no storage in use requires more.
 const DIRECT_ALIGNMENT: u64 = 4_096;
 
-/// `STATX_DIOALIGN` (Linux 6.1, include/uapi/linux/stat.h), which rustix does not name yet.
+/// `STATX_DIOALIGN` (Linux 6.1, include/uapi/linux/stat.h), which rustix does not define yet.
 const STATX_DIOALIGN: StatxFlags = StatxFlags::from_bits_retain(0x2000);
 
-/// Holes are left out in multiples of this: smaller ones would cost more in ranges and requests than their zeros do.
+/// Granularity of skipped holes: smaller ones would cost more in ranges and requests than their zeros do.
 const HOLE_ALIGNMENT: u64 = 64 << 10;
 
-/// Those of small files: what most file systems store at least. Their zeros travel, so nothing but the storage is saved.
+/// The same for small files: the smallest block of most file systems. Their zeros travel, so only storage is
+/// saved.
 const SMALL_HOLE_ALIGNMENT: u64 = 4 << 10;
 
-/// Holes of one small file that are told: each takes 8 bytes of the bundle.
+/// Bound of the announced holes of one small file: each takes 8 bytes of the bundle.
 const SMALL_HOLES_MAX: usize = 128;
 
-/// What the page cache is asked for, at each of [`PROBES`] places.
+/// Bytes of one probe of the page cache, at each of [`PROBES`] places.
 const PROBE_BYTES: u64 = 4_096;
 
-/// Places at which the page cache is probed: start, middle and end see a file that was written or read as a whole.
+/// Probes of the page cache: start, middle and end show a file that was written or read as a whole.
 const PROBES: u64 = 3;
 
-/// A regular file that is read at the source.
+/// A regular file that is open for reading at the source.
 #[derive(Debug)]
 pub struct SourceFile {
     handle: OwnedFd,
     metadata: Metadata,
     stamp: FileStamp,
-    /// Bytes that the storage holds of it.
+    /// Bytes that the storage has allocated for it.
     allocated_bytes: u64,
-    /// Whether reads go past the page cache; may turn false at the first read.
+    /// True while reads bypass the page cache; may be cleared by the first read.
     direct: AtomicBool,
 }
 
 impl SourceFile {
-    /// Opens `name` in `directory`; a link is followed only if `follow` says so.
+    /// Opens `name` in `directory`. Follows a link only with `follow`.
     ///
-    /// With [`SourceIo::Auto`] a file that lies in the page cache is read from there, others past it.
+    /// With [`SourceIo::Auto`] a file in the page cache is read from there, and other files bypass it.
     ///
     /// # Errors
-    /// [`SourceError::NotRegular`] for anything but a regular file, else what `open` and `stat` say.
+    /// [`SourceError::NotRegular`] for anything but a regular file, else those of `open` and `stat`.
     pub fn open(
         directory: BorrowedFd<'_>,
         name: &[u8],
@@ -79,51 +80,52 @@ impl SourceFile {
         Ok(SourceFile { handle, metadata, stamp, allocated_bytes: allocated_bytes_of(&stat), direct })
     }
 
-    /// Mode and time of last change when it was opened.
+    /// Mode and modification time at the opening.
     pub fn metadata(&self) -> Metadata {
         self.metadata
     }
 
-    /// Its state when it was opened.
+    /// State at the opening.
     pub fn stamp(&self) -> FileStamp {
         self.stamp
     }
 
-    /// Open for reading; nobody uses its position.
+    /// The descriptor, open for reading. Its file offset is unused.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.handle.as_fd()
     }
 
-    /// Where it has holes of 64 KiB or more, as many as a message can tell. They read as zeros, and hold nothing.
-    /// Asks only of a file that is longer than what the storage holds of it. Uses the descriptor's position.
+    /// The holes of 64 KiB or more, bounded by the size of a message. They read as zeros and take no storage.
+    /// Asks the file system only if less is allocated than the file's size. Uses the file offset.
     pub fn holes(&self) -> RangeSet {
         self.holes_within(ByteRange::new(0, self.stamp.size))
     }
 
-    /// Likewise, those parts of them that lie in a range.
+    /// The parts of these holes that lie in a range.
     pub fn holes_within(&self, range: ByteRange) -> RangeSet {
-        match self.allocated_bytes < self.stamp.size {
-            true => holes_of(self.handle.as_fd(), self.stamp.size, range, HOLE_ALIGNMENT, RANGES_MAX),
-            false => RangeSet::new(),
+        if self.allocated_bytes < self.stamp.size {
+            holes_of(self.handle.as_fd(), self.stamp.size, range, HOLE_ALIGNMENT, RANGES_MAX)
+        } else {
+            RangeSet::new()
         }
     }
 
-    /// Whether reads go past the page cache at present.
+    /// Returns true while reads bypass the page cache.
     pub fn is_direct(&self) -> bool {
         self.direct.load(Ordering::Relaxed)
     }
 
     /// Reads at `offset` until `buffer` is full or the file ends; returns the bytes read.
     ///
-    /// For direct I/O `buffer` starts on a 4,096-byte boundary and is a multiple of that long, as is `offset`; where
-    /// one of them is not, or the storage asks for more, the file is read through the page cache from then on. If the
-    /// file has grown, bytes beyond its stamp's size may be read too.
+    /// For direct I/O `buffer` starts on a 4,096-byte boundary and its length is a multiple of that, as is
+    /// `offset`. Otherwise, or if the storage requires more, the file is read through the page cache from
+    /// then on. If the file has grown, bytes beyond its stamp's size may be read, too.
     ///
     /// # Errors
-    /// What `pread` says.
+    /// Those of `pread`.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut done = 0;
-        // Once for each read: several threads may find out at the same time.
+        // Once for each read, as several threads may find out at the same time.
         let mut may_leave_direct = true;
         while done < buffer.len() {
             let at = offset + done as u64;
@@ -141,23 +143,23 @@ impl SourceFile {
         Ok(done)
     }
 
-    /// Whether nobody has changed the file since it was opened.
+    /// Returns true if the file is unchanged since its opening.
     ///
     /// # Errors
-    /// What `fstat` says.
+    /// Those of `fstat`.
     pub fn is_unchanged(&self) -> io::Result<bool> {
         Ok(FileStamp::of(&fstat(&self.handle)?) == self.stamp)
     }
 
-    /// Where it is read through the page cache, drops what is there and is on the storage too, so that reads see that.
-    /// A hint: pages that somebody maps or that are not written yet stay.
+    /// Drops the cached pages of a file that is read through the page cache, so that reads see the storage. A
+    /// hint: mapped and dirty pages stay.
     pub fn drop_cached(&self) {
         if !self.is_direct() {
             let _ = fadvise(&self.handle, 0, None, Advice::DontNeed);
         }
     }
 
-    /// Reads through the page cache from now on; false where the kernel does not allow it.
+    /// Switches to reads through the page cache; returns false if the kernel refuses that.
     fn leave_direct(&self) -> bool {
         self.direct.store(false, Ordering::Relaxed);
         expect_sequential(self.handle.as_fd());
@@ -165,8 +167,8 @@ impl SourceFile {
     }
 }
 
-/// The holes of an open file of `size` bytes that lie in a range, cut to multiples of `alignment`, `count_max` of them at most. Uses its
-/// position.
+/// The holes of an open file of `size` bytes that lie in a range, cut to multiples of `alignment`, at most
+/// `count_max`. Uses the file offset.
 pub(crate) fn holes_of(
     file: BorrowedFd<'_>,
     size: u64,
@@ -179,9 +181,9 @@ pub(crate) fn holes_of(
     while from < end && holes.run_count() < count_max {
         let data = match seek(file, SeekFrom::Data(from)) {
             Ok(offset) => offset.min(size),
-            // Nothing but a hole to the end.
+            // The rest is a hole.
             Err(Errno::NXIO) => size,
-            // A file system that does not know: all of the rest is data.
+            // The file system does not report holes, so the rest counts as data.
             Err(_) => break,
         };
         if let Some(hole) = aligned_hole(from, data, size, alignment).overlap(within) {
@@ -193,19 +195,19 @@ pub(crate) fn holes_of(
     holes
 }
 
-/// The part of a hole that begins and ends on multiples of the alignment, or at the file's end.
+/// The part of a hole that starts and ends on multiples of the alignment, or at the file's end.
 fn aligned_hole(from: u64, to: u64, size: u64, alignment: u64) -> ByteRange {
     let from = from.next_multiple_of(alignment);
     let to = if to == size { to } else { to - to % alignment };
     ByteRange::new(from, to.saturating_sub(from))
 }
 
-/// What the scan saw of a small file, or what the last try to read it found.
+/// The state of a small file as the scan or the last attempt to read it saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expected {
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Time of last change.
+    /// Modification time.
     pub mtime: Timestamp,
 }
 
@@ -220,22 +222,22 @@ impl From<&Entry> for Expected {
 pub struct SmallFile {
     /// Bytes in the buffer.
     pub size: usize,
-    /// Mode and time of last change.
+    /// Mode and modification time.
     pub metadata: Metadata,
     /// Its inode number.
     pub identity: u64,
-    /// Where it has holes of 4 KiB or more, which were read as zeros.
+    /// The holes of 4 KiB or more, which were read as zeros.
     pub holes: RangeSet,
 }
 
-/// Reads all of the small file `name` in `directory` to the start of `buffer`, with four system calls; with some more where the
-/// storage holds less than its size.
+/// Reads the whole small file `name` in `directory` to the start of `buffer`, with four system calls, or with
+/// some more if less storage is allocated than its size.
 ///
-/// `buffer` is longer than the expected size by at least one byte, which shows whether the file has grown. The status
-/// is taken after the contents: with the size and time of the scan still in place, what was read is what the scan saw.
+/// `buffer` is at least one byte longer than the expected size, which shows if the file has grown. The status
+/// is read after the contents: if size and time are still those of the scan, so are the contents.
 ///
 /// # Errors
-/// [`SourceError::Changed`] if it is not as expected: try again with what the error says.
+/// [`SourceError::Changed`] if the file is not as expected: try again with the state in the error.
 pub fn read_small(
     directory: BorrowedFd<'_>,
     name: &[u8],
@@ -257,21 +259,22 @@ pub fn read_small(
     } else if now != expected || size as u64 != expected.size {
         Err(SourceError::Changed { size: now.size, mtime: now.mtime })
     } else {
-        let holes = match allocated_bytes_of(&stat).saturating_add(SMALL_HOLE_ALIGNMENT) <= expected.size {
-            true => holes_of(
+        let holes = if allocated_bytes_of(&stat).saturating_add(SMALL_HOLE_ALIGNMENT) <= expected.size {
+            holes_of(
                 handle.as_fd(),
                 expected.size,
                 ByteRange::new(0, expected.size),
                 SMALL_HOLE_ALIGNMENT,
                 SMALL_HOLES_MAX,
-            ),
-            false => RangeSet::new(),
+            )
+        } else {
+            RangeSet::new()
         };
         Ok(SmallFile { size, metadata: metadata_of(&stat), identity: stat.st_ino, holes })
     }
 }
 
-/// Fills all of `wanted` but its last byte, with one call where the kernel gives everything at once.
+/// Fills `wanted` except its last byte, with one call if the kernel returns all bytes at once.
 fn read_until_short(handle: BorrowedFd<'_>, wanted: &mut [u8]) -> Result<usize, Errno> {
     let mut done = 0;
     loop {
@@ -287,7 +290,7 @@ fn read_until_short(handle: BorrowedFd<'_>, wanted: &mut [u8]) -> Result<usize, 
     }
 }
 
-/// `O_NONBLOCK` keeps the open from waiting for a pipe's writer; it means nothing to a regular file.
+/// Opens a file. `O_NONBLOCK` keeps the open from waiting for a pipe's writer; regular files ignore it.
 fn open_to_read(directory: BorrowedFd<'_>, name: &[u8], follow: bool) -> Result<OwnedFd, SourceError> {
     let mut flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
     flags.set(OFlags::NOFOLLOW, !follow);
@@ -302,14 +305,14 @@ fn wants_direct(handle: BorrowedFd<'_>, size: u64, io: SourceIo) -> bool {
     }
 }
 
-/// Doubles the kernel's readahead. A hint: whoever does not take it is read as well.
+/// Doubles the kernel's readahead. A hint that file systems may ignore.
 fn expect_sequential(handle: BorrowedFd<'_>) {
     let _ = fadvise(handle, 0, None, Advice::Sequential);
 }
 
-/// Whether the page cache has the file, or can't say.
+/// Returns true if the page cache holds the file, or can't tell.
 fn is_cached(handle: BorrowedFd<'_>, size: u64) -> bool {
-    // Else a probe that misses would start the readahead of a whole window.
+    // Otherwise a probe that misses would start the readahead of a whole window.
     let _ = fadvise(handle, 0, None, Advice::Random);
     let last = size.saturating_sub(1) / PROBE_BYTES;
     (0..PROBES).all(|n| page_is_cached(handle, last * n / (PROBES - 1) * PROBE_BYTES))
@@ -321,17 +324,20 @@ fn page_is_cached(handle: BorrowedFd<'_>, offset: u64) -> bool {
     !matches!(answer, Err(Errno::AGAIN))
 }
 
-/// Whether the storage takes direct reads of our alignment, as far as it tells.
+/// Returns true if the storage accepts direct reads of this program's alignment, as far as it reports.
 pub(crate) fn direct_fits(handle: BorrowedFd<'_>) -> bool {
     let Ok(found) = statx(handle, c"", AtFlags::EMPTY_PATH, STATX_DIOALIGN) else { return true };
     if found.stx_mask & STATX_DIOALIGN.bits() == 0 {
         return true;
     }
-    let fits = |alignment: u32| (1..=DIRECT_ALIGNMENT).contains(&u64::from(alignment));
-    fits(found.stx_dio_offset_align) && fits(found.stx_dio_mem_align)
+    fits_alignment(found.stx_dio_offset_align) && fits_alignment(found.stx_dio_mem_align)
 }
 
-/// Fails where the file system has no direct I/O at all.
+fn fits_alignment(alignment: u32) -> bool {
+    (1..=DIRECT_ALIGNMENT).contains(&u64::from(alignment))
+}
+
+/// Returns false if the file system has no direct I/O.
 fn set_direct(handle: BorrowedFd<'_>) -> bool {
     fcntl_setfl(handle, OFlags::DIRECT).is_ok()
 }
@@ -345,7 +351,7 @@ mod tests {
     use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
     use std::path::Path;
 
-    /// Mostly no tmpfs, which has a cache only.
+    /// Usually not on tmpfs, whose files are always in the page cache.
     const DISK: &str = "/var/tmp";
 
     fn expected(path: &Path) -> Expected {
@@ -464,14 +470,16 @@ mod tests {
         let handle = File::open(dir.path()).unwrap();
         let path = dir.path().join("f");
         fs::write(&path, pattern(1 << 20)).unwrap();
-        let open = || SourceFile::open(handle.as_fd(), b"f", false, SourceIo::Auto).unwrap();
-        assert!(!open().is_direct());
+        fn is_direct(directory: &File, io: SourceIo) -> bool {
+            SourceFile::open(directory.as_fd(), b"f", false, io).unwrap().is_direct()
+        }
+        assert!(!is_direct(&handle, SourceIo::Auto));
         drop_from_cache(&path);
-        if !SourceFile::open(handle.as_fd(), b"f", false, SourceIo::Direct).unwrap().is_direct() {
+        if !is_direct(&handle, SourceIo::Direct) {
             println!("skipped: no direct I/O on the file system of {DISK}");
             return;
         }
-        assert!(open().is_direct());
+        assert!(is_direct(&handle, SourceIo::Auto));
     }
 
     #[test]
@@ -488,35 +496,40 @@ mod tests {
 
     #[test]
     fn holes_are_found_in_large_pieces() {
-        let dir = tempfile::tempdir_in(DISK).unwrap();
-        let handle = File::open(dir.path()).unwrap();
-        let holes = |name: &str, size: u64, data: &[(u64, usize)]| {
-            let file = File::create(dir.path().join(name)).unwrap();
+        fn pairs(holes: &RangeSet) -> Vec<(u64, u64)> {
+            holes.iter().map(|hole| (hole.offset, hole.len)).collect()
+        }
+        fn open(dir: &Path, name: &str) -> SourceFile {
+            let directory = File::open(dir).unwrap();
+            SourceFile::open(directory.as_fd(), name.as_bytes(), false, SourceIo::Auto).unwrap()
+        }
+        fn holes(dir: &Path, name: &str, size: u64, data: &[(u64, usize)]) -> Vec<(u64, u64)> {
+            let file = File::create(dir.join(name)).unwrap();
             file.set_len(size).unwrap();
             data.iter().for_each(|&(offset, bytes)| file.write_all_at(&pattern(bytes), offset).unwrap());
-            let file = SourceFile::open(handle.as_fd(), name.as_bytes(), false, SourceIo::Auto).unwrap();
-            file.holes().iter().map(|hole| (hole.offset, hole.len)).collect::<Vec<_>>()
-        };
+            pairs(&open(dir, name).holes())
+        }
         const M: u64 = 1 << 20;
-        let within = |name: &str, from: u64, len: u64| {
-            let file = SourceFile::open(handle.as_fd(), name.as_bytes(), false, SourceIo::Auto).unwrap();
-            let holes = file.holes_within(ByteRange::new(from, len));
-            holes.iter().map(|hole| (hole.offset, hole.len)).collect::<Vec<_>>()
-        };
-        holes("some", 8 * M + 7, &[(4 * M, 1 << 16)]);
-        assert_eq!(within("some", M, M), [(M, M)]);
-        assert_eq!(within("some", 3 * M, 2 * M), [(3 * M, M), (4 * M + (1 << 16), M - (1 << 16))]);
-        assert_eq!(within("some", 8 * M, 7), [(8 * M, 7)]);
-        assert_eq!(within("some", 4 * M, 1 << 16), []);
-        assert_eq!(within("some", 0, 0), []);
-        assert_eq!(holes("none", 0, &[(0, 1 << 20)]), []);
-        assert_eq!(holes("all", M + 7, &[]), [(0, M + 7)]);
+        let dir = tempfile::tempdir_in(DISK).unwrap();
+        let dir = dir.path();
+        holes(dir, "some", 8 * M + 7, &[(4 * M, 1 << 16)]);
+        for (from, len, expected) in [
+            (M, M, &[(M, M)][..]),
+            (3 * M, 2 * M, &[(3 * M, M), (4 * M + (1 << 16), M - (1 << 16))]),
+            (8 * M, 7, &[(8 * M, 7)]),
+            (4 * M, 1 << 16, &[]),
+            (0, 0, &[]),
+        ] {
+            assert_eq!(pairs(&open(dir, "some").holes_within(ByteRange::new(from, len))), expected);
+        }
+        assert_eq!(holes(dir, "none", 0, &[(0, 1 << 20)]), []);
+        assert_eq!(holes(dir, "all", M + 7, &[]), [(0, M + 7)]);
         assert_eq!(
-            holes("ends", 8 * M, &[(4 * M, 1 << 16)]),
+            holes(dir, "ends", 8 * M, &[(4 * M, 1 << 16)]),
             [(0, 4 * M), (4 * M + (1 << 16), 4 * M - (1 << 16))]
         );
-        // Blocks may be larger than what was written, and what is left of a hole is aligned.
-        let found = holes("odd", 8 * M + 1, &[(0, 10), (3 * M + 5, 10)]);
+        // Blocks may be larger than the data, and the remaining hole is aligned.
+        let found = holes(dir, "odd", 8 * M + 1, &[(0, 10), (3 * M + 5, 10)]);
         assert_eq!(found.len(), 2);
         assert!(found.iter().all(|(offset, _)| offset % HOLE_ALIGNMENT == 0), "{found:?}");
         assert_eq!(found[1].0 + found[1].1, 8 * M + 1);
@@ -525,35 +538,35 @@ mod tests {
 
     #[test]
     fn a_small_file_is_told_with_its_holes() {
-        let dir = tempfile::tempdir_in(DISK).unwrap();
-        let handle = File::open(dir.path()).unwrap();
         const SIZE: u64 = 900 << 10;
-        let holes = |name: &str, data: &[(u64, usize)]| {
-            let file = File::create(dir.path().join(name)).unwrap();
+        fn holes(dir: &Path, name: &str, data: &[(u64, usize)]) -> Vec<(u64, u64)> {
+            let file = File::create(dir.join(name)).unwrap();
             file.set_len(SIZE).unwrap();
             data.iter().for_each(|&(offset, bytes)| file.write_all_at(&vec![1; bytes], offset).unwrap());
             let mut buffer = vec![7; SIZE as usize + 1];
-            let expected = expected(&dir.path().join(name));
-            let read = read_small(handle.as_fd(), name.as_bytes(), false, expected, &mut buffer).unwrap();
+            let (expected, directory) = (expected(&dir.join(name)), File::open(dir).unwrap());
+            let read = read_small(directory.as_fd(), name.as_bytes(), false, expected, &mut buffer).unwrap();
             for hole in read.holes.iter() {
                 let (start, end) = (hole.offset as usize, hole.end().unwrap() as usize);
                 assert!(buffer[start..end].iter().all(|&byte| byte == 0), "{name} {hole:?}");
             }
-            read.holes.iter().map(|hole| (hole.offset, hole.len)).collect::<Vec<_>>()
-        };
-        assert_eq!(holes("none", &[(0, SIZE as usize)]), []);
-        if fs::metadata(dir.path().join("none")).unwrap().blocks() * 512 < SIZE {
+            read.holes.iter().map(|hole| (hole.offset, hole.len)).collect()
+        }
+        let dir = tempfile::tempdir_in(DISK).unwrap();
+        let dir = dir.path();
+        assert_eq!(holes(dir, "none", &[(0, SIZE as usize)]), []);
+        if fs::metadata(dir.join("none")).unwrap().blocks() * 512 < SIZE {
             println!("skipped: the file system of {DISK} compresses");
             return;
         }
-        assert_eq!(holes("all", &[]), [(0, SIZE)]);
-        let between = holes("between", &[(0, 10), (SIZE - 10, 10)]);
+        assert_eq!(holes(dir, "all", &[]), [(0, SIZE)]);
+        let between = holes(dir, "between", &[(0, 10), (SIZE - 10, 10)]);
         assert!(
             between.len() == 1 && between[0].0 >= 4_096 && between[0].1 > SIZE - (256 << 10),
             "{between:?}"
         );
         let many: Vec<_> = (0..225).step_by(2).map(|n| (n * 4_096, 4_096)).collect();
-        assert!(holes("many", &many).len() <= SMALL_HOLES_MAX);
+        assert!(holes(dir, "many", &many).len() <= SMALL_HOLES_MAX);
     }
 
     #[test]

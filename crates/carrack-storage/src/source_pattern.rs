@@ -1,7 +1,8 @@
-//! Sources with wildcards, as scp and rsync have the far shell expand them: `*`, `?` and `[a-z]` within one name. Names that begin with
-//! a dot are matched by patterns that do.
+//! Sources with wildcards, which scp and rsync expand with the remote shell: `*`, `?` and `[a-z]` within one
+//! name. A leading dot is matched only by a pattern with a leading dot.
 //!
-//! Only the end that has the files expands them, and only where nothing has the name as it stands. On this host the shell has done it.
+//! Only the end that has the files expands them, and only if no entry has the literal name. On this host the
+//! shell has expanded them.
 
 use std::ffi::OsStr;
 use std::io;
@@ -14,7 +15,7 @@ use rustix::fs::{Dir, Mode, OFlags, openat};
 
 use crate::base::{Base, Purpose};
 
-/// Sources that come of one pattern at most: their paths travel nowhere, but are kept for the time of the transfer.
+/// Bound of the sources of one pattern, whose paths are kept for the duration of the transfer.
 const MATCHES_MAX: usize = 1 << 20;
 
 /// One name with wildcards.
@@ -30,16 +31,16 @@ impl PartialEq for NamePattern {
 impl Eq for NamePattern {}
 
 impl NamePattern {
-    /// Nothing for a name without wildcards, or with brackets that are no set.
+    /// Compiles a pattern; none for a name without wildcards, or with brackets that form no set.
     pub fn new(name: &[u8]) -> Option<NamePattern> {
         let text = std::str::from_utf8(name).ok().filter(|text| text.contains(['*', '?', '[']))?;
-        // Braces are the user's own shell's.
+        // Only the user's own shell expands braces.
         let text = text.replace('{', "[{]").replace('}', "[}]");
         let glob = GlobBuilder::new(&text).literal_separator(true).backslash_escape(true).build().ok()?;
         Some(NamePattern(glob.compile_matcher()))
     }
 
-    /// Whether it stands for `name`.
+    /// Returns true if the pattern matches `name`.
     pub fn matches(&self, name: &[u8]) -> bool {
         let is_shown = !name.starts_with(b".") || self.0.glob().glob().starts_with('.');
         is_shown && self.0.is_match(OsStr::from_bytes(name))
@@ -47,13 +48,12 @@ impl NamePattern {
 }
 
 impl Base {
-    /// The sources that `typed` stands for, in the order of their names: what has that name, else what the pattern matches, else the name
-    /// itself, which is not there.
+    /// The sources that `typed` matches, sorted by name: the entry of that literal name, else the matches of
+    /// the pattern, else the missing name itself.
     ///
     /// # Errors
     /// If a directory can't be listed, or too many names match.
     pub fn expand(&self, typed: &Path) -> io::Result<Vec<PathBuf>> {
-        let pattern_of = |name: &OsStr| NamePattern::new(name.as_bytes());
         let has_pattern = typed.iter().any(|name| pattern_of(name).is_some());
         if !has_pattern || self.look(typed, Purpose::Read).is_ok() {
             return Ok(vec![typed.to_path_buf()]);
@@ -70,7 +70,7 @@ impl Base {
             };
             found = next;
         }
-        // A name behind a pattern need not be in each directory.
+        // A name behind a pattern may be missing in some of the directories.
         found.retain(|path| self.look(path, Purpose::Read).is_ok());
         if found.is_empty() {
             return Ok(vec![typed.to_path_buf()]);
@@ -81,14 +81,14 @@ impl Base {
         Ok(found)
     }
 
-    /// The names in these directories that match.
+    /// The matching names in these directories.
     fn matching(&self, directories: &[PathBuf], pattern: &NamePattern) -> io::Result<Vec<PathBuf>> {
         let mut found = Vec::new();
         for directory in directories {
             let shown = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
             let root = match self.open(shown, Purpose::ReadThrough) {
                 Ok(root) => root,
-                // What another pattern matched may be a file, or lack the name behind it.
+                // A match of another pattern may be a file, or lack the next name.
                 Err(error) if directories.len() > 1 && is_no_directory(&error) => continue,
                 Err(error) => return Err(error),
             };
@@ -109,6 +109,10 @@ impl Base {
     }
 }
 
+fn pattern_of(name: &OsStr) -> Option<NamePattern> {
+    NamePattern::new(name.as_bytes())
+}
+
 fn is_no_directory(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotADirectory | io::ErrorKind::NotFound)
 }
@@ -122,9 +126,9 @@ mod tests {
 
     #[test]
     fn names_match_as_in_a_shell() {
-        let matches = |pattern: &str, name: &str| {
+        fn matches(pattern: &str, name: &str) -> bool {
             NamePattern::new(pattern.as_bytes()).unwrap().matches(name.as_bytes())
-        };
+        }
         assert!(matches("*.dat", "a.dat") && matches("?[0-9]*", "x7yz") && matches("[!a]", "b"));
         assert!(!matches("*", ".bashrc") && matches(".*", ".bashrc") && !matches("[!a]b", "ab"));
         assert!(matches("*{x}", "a{x}") && !matches("*{x}", "ax") && matches("a\\*?", "a*b"));
@@ -141,10 +145,10 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, name).unwrap();
         }
-        let expand = |base: &Base, typed: &str| {
+        fn expand(base: &Base, typed: &str) -> Vec<String> {
             let found = base.expand(Path::new(typed)).unwrap();
-            found.iter().map(|path| path.to_str().unwrap().to_owned()).collect::<Vec<_>>()
-        };
+            found.iter().map(|path| path.to_str().unwrap().to_owned()).collect()
+        }
         let base = Base::beneath(Root::open(dir.path()).unwrap());
         assert_eq!(expand(&base, "/d?/*.dat"), ["/d1/a.dat", "/d1/b.dat", "/d2/a.dat"]);
         assert_eq!(expand(&base, "d*/x"), ["d2/x"]);

@@ -1,7 +1,7 @@
-//! Devices, named pipes and sockets: what a name is, and how one is made at the sink.
+//! Devices, named pipes and sockets: their types, and how they are made at the sink.
 //!
-//! None is ever opened to be read or written, which has effects and may block: metadata are set by a descriptor that is a
-//! path only (`O_PATH`, open(2)), by way of `/proc/self/fd`.
+//! None is opened for reading or writing, which has side effects and may block. Metadata are set with a
+//! descriptor opened with `O_PATH` (open(2)), through `/proc/self/fd`.
 
 use std::ffi::CStr;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -13,15 +13,15 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::extras_sink::Wearer;
+use crate::extras_sink::MetadataTarget;
 use crate::modes::mode_of_new;
 use crate::status::mtime_of;
 use crate::{Dress, Keeper, ScratchNames, SinkError};
 
-/// What is made has it until it has its owner: a device of somebody else's is nobody's before.
+/// Mode of a new special file until it has its owner, so that no other user can open another user's device.
 const MODE_AT_FIRST: Mode = Mode::RUSR.union(Mode::WUSR);
 
-/// What a name of this type and device number is; nothing for files, directories and links.
+/// The special file of this type and device number; none for files, directories and links.
 pub(crate) fn special_of(file_type: FileType, number: DeviceNumber) -> Option<Special> {
     match file_type {
         FileType::CharacterDevice => Some(Special::CharacterDevice(number)),
@@ -32,17 +32,18 @@ pub(crate) fn special_of(file_type: FileType, number: DeviceNumber) -> Option<Sp
     }
 }
 
-/// The same by a status.
+/// The special file that a status describes.
 pub(crate) fn special_of_stat(stat: &Stat) -> Option<Special> {
     let number = DeviceNumber { major: major(stat.st_rdev), minor: minor(stat.st_rdev) };
     special_of(FileType::from_raw_mode(stat.st_mode), number)
 }
 
-/// Makes the device, pipe or socket `name` in `directory`, in place of whatever but a directory has the name. False if this
-/// sink or its storage does not have such: then the keeper has counted it, and what stood there still does.
+/// Makes the device, pipe or socket `name` in `directory`, replacing any entry but a directory. Returns false
+/// if this sink or its storage refuses special files of this type: the keeper has counted it, and the former
+/// entry stays.
 ///
 /// # Errors
-/// After [`SinkError::Metadata`] it is in place; after any other error nothing has changed.
+/// After [`SinkError::Metadata`] the special file is in place; after any other error nothing has changed.
 pub fn place_special<'a>(
     directory: BorrowedFd<'_>,
     name: &[u8],
@@ -63,10 +64,8 @@ pub fn place_special<'a>(
         Err(errno) => return Err(SinkError::naming("making it", errno)),
     };
     let dress = dress.into();
-    let mode = match dress.policy.perms {
-        true => dress.metadata.mode,
-        false => mode_of_new(directory, dress.metadata.mode),
-    };
+    let mode =
+        if dress.policy.perms { dress.metadata.mode } else { mode_of_new(directory, dress.metadata.mode) };
     let metadata = Metadata { mode, ..*dress.metadata };
     let dress = Dress { metadata: &metadata, ..dress };
     let dressed = dress_special(directory, temporary.as_bytes(), special, dress);
@@ -88,7 +87,7 @@ fn make(directory: BorrowedFd<'_>, name: &[u8], special: &Special) -> Result<(),
         Special::Socket => (FileType::Socket, 0),
     };
     match mknodat(directory, name, file_type, MODE_AT_FIRST, device) {
-        // Some file systems by FUSE make a file in its place, and fail when they look at it.
+        // Some FUSE file systems create a regular file and fail afterwards.
         Err(errno) if errno != Errno::EXIST && unlinkat(directory, name, AtFlags::empty()).is_ok() => {
             Err(Errno::OPNOTSUPP)
         }
@@ -96,11 +95,11 @@ fn make(directory: BorrowedFd<'_>, name: &[u8], special: &Special) -> Result<(),
     }
 }
 
-/// Gives what is `special` already the rest of what it is to have.
+/// Sets the metadata of an existing special file.
 ///
 /// # Errors
-/// If it is something else, or has several names; what setting mode and times say. What else can't be set is counted by the
-/// keeper.
+/// If the entry is not `special` or has several names, and those of setting mode and times. The keeper counts
+/// other failures.
 pub fn dress_special<'a>(
     directory: BorrowedFd<'_>,
     name: &[u8],
@@ -108,33 +107,34 @@ pub fn dress_special<'a>(
     dress: impl Into<Dress<'a>>,
 ) -> Result<(), SinkError> {
     let dress = dress.into();
-    let (node, mtime) = Node::open(directory, name, special)?;
+    let (node, mtime) = HeldSpecial::open(directory, name, special)?;
     dress.put_on(&node, true)?;
     dress.set_time_by(Some(mtime), |times| node.set_times(times), || fstat(&node.held))
 }
 
-/// A special file that is held, and not opened.
-struct Node {
-    /// Its way in `/proc`, which keeps to the file whatever becomes of its name.
+/// A special file that is held with `O_PATH`.
+struct HeldSpecial {
+    /// Its path in `/proc`, which stays valid after a rename.
     path: String,
     held: OwnedFd,
 }
 
-impl Node {
-    /// Checked, as whoever may write to the directory could have put another one there: one that the kernel knows by other
-    /// numbers, or that has a name elsewhere, is left alone. Returns its time too.
+impl HeldSpecial {
+    /// Opens and checks the special file: a user who may write to the directory could have replaced it. A
+    /// file with another device number, or with a further name, is refused. Also returns its modification
+    /// time.
     fn open(
         directory: BorrowedFd<'_>,
         name: &[u8],
         special: &Special,
-    ) -> Result<(Node, Timestamp), SinkError> {
+    ) -> Result<(HeldSpecial, Timestamp), SinkError> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let looked = openat(directory, name, flags, Mode::empty()).and_then(|held| Ok((fstat(&held)?, held)));
         let (stat, held) = looked.map_err(|errno| SinkError::naming("looking at it", errno))?;
         if special_of_stat(&stat) != Some(*special) || stat.st_nlink != 1 {
             return Err(SinkError::InTheWay(Errno::EXIST.into()));
         }
-        Ok((Node { path: format!("/proc/self/fd/{}", held.as_raw_fd()), held }, mtime_of(&stat)))
+        Ok((HeldSpecial { path: format!("/proc/self/fd/{}", held.as_raw_fd()), held }, mtime_of(&stat)))
     }
 
     fn set_times(&self, times: &Timestamps) -> Result<(), Errno> {
@@ -145,7 +145,7 @@ impl Node {
     }
 }
 
-impl Wearer for &Node {
+impl MetadataTarget for &HeldSpecial {
     fn status(&self) -> Result<Stat, Errno> {
         fstat(&self.held)
     }
@@ -156,7 +156,7 @@ impl Wearer for &Node {
 
     fn set_mode(&self, mode: Mode) -> Result<(), Errno> {
         match chmodat(CWD, &*self.path, mode, AtFlags::empty()) {
-            // Without `/proc` nothing sets the mode of what is not open.
+            // Without `/proc` no call sets the mode of a file held with `O_PATH`.
             Err(Errno::NOENT) => Err(Errno::NOSYS),
             answer => answer,
         }
@@ -232,7 +232,7 @@ mod tests {
         assert!(keeper.losses().take_lines().is_empty());
     }
 
-    /// As root, the device; as anybody else, what is told of it. Whoever may not says so in both cases.
+    /// Root makes the device; another user counts a loss. The untrusting keeper refuses in both cases.
     #[test]
     fn devices_are_made_or_told() {
         let dir = tempfile::tempdir().unwrap();
@@ -242,13 +242,12 @@ mod tests {
         assert_eq!(untrusting.losses().take_lines(), ["1 device not made: the sink makes none"]);
         assert_eq!(fs::read(dir.path().join("device")).unwrap(), b"old");
         let keeper = Keeper::new(true);
-        match place(dir.path(), "device", &NULL, &keeper).unwrap() {
-            true => {
-                assert_is(dir.path(), "device", &NULL);
-                let found = fs::symlink_metadata(dir.path().join("device")).unwrap();
-                assert!(found.file_type().is_char_device() && found.rdev() == makedev(1, 3));
-            }
-            false => assert_eq!(keeper.losses().take_lines(), ["1 device not made: not permitted"]),
+        if place(dir.path(), "device", &NULL, &keeper).unwrap() {
+            assert_is(dir.path(), "device", &NULL);
+            let found = fs::symlink_metadata(dir.path().join("device")).unwrap();
+            assert!(found.file_type().is_char_device() && found.rdev() == makedev(1, 3));
+        } else {
+            assert_eq!(keeper.losses().take_lines(), ["1 device not made: not permitted"]);
         }
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }

@@ -1,6 +1,6 @@
-//! What `stat` says, in carrack's words: identity, metadata, and the stamp by which a change is noticed.
+//! The results of `stat` as carrack's types: identity, metadata, and the stamp that reveals a change.
 //!
-//! Pure conversions; makes no system call but `fstat` and `statx`.
+//! Conversions only; the only system calls are `fstat` and `statx`.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -14,7 +14,7 @@ const BLOCK_BYTES: u64 = 512;
 /// The permission bits of a mode.
 const PERMISSION_BITS: u32 = 0o7777;
 
-/// Which file or directory it is, among all on this host.
+/// Identifies a file or directory among all on this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
     /// The device number of its file system.
@@ -33,19 +33,19 @@ impl Identity {
     }
 }
 
-/// Which mount a file or directory lies on. A bind mount has the device of what it shows, and an ID of its own.
+/// Identifies a mount. A bind mount has the device number of its source, but an ID of its own.
 #[derive(Clone, Copy, Debug)]
 pub struct MountIdentity {
-    /// The mount's ID, which Linux 5.8 and newer tell.
+    /// The mount's ID, known on Linux 5.8 and newer.
     pub(crate) id: Option<u64>,
     device: u64,
 }
 
 impl MountIdentity {
-    /// Of an open file or directory.
+    /// The mount of an open file or directory.
     ///
     /// # Errors
-    /// What `statx` and `fstat` say.
+    /// Those of `statx` and `fstat`.
     pub fn of(fd: BorrowedFd<'_>) -> io::Result<MountIdentity> {
         let Ok(found) = statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID) else {
             return Ok(MountIdentity { id: None, device: fstat(fd)?.st_dev });
@@ -65,19 +65,19 @@ impl PartialEq for MountIdentity {
     }
 }
 
-/// The state of a file at one moment: if two stamps are equal, nobody changed the contents in between (as far as the
-/// granularity of the file system's clock can tell).
+/// The state of a file at one moment. Equal stamps prove equal contents, as far as the granularity of the
+/// file system's clock can show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileStamp {
     /// The device number of its file system.
     pub dev: u64,
     /// Its inode number there.
     pub ino: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
     /// Time of the last change of the contents.
     pub mtime: Timestamp,
-    /// Time of the last change of the inode; unlike `mtime` no program can set it.
+    /// Time of the last change of the inode; unlike `mtime`, no program can set it.
     pub ctime: Timestamp,
 }
 
@@ -101,7 +101,7 @@ pub(crate) fn size_of(stat: &Stat) -> u64 {
     u64::try_from(stat.st_size).unwrap_or(0)
 }
 
-/// Bytes that the storage holds of a file; less than its size where it has holes, or is compressed.
+/// Bytes allocated for a file; less than its size if it has holes or is compressed.
 pub(crate) fn allocated_bytes_of(stat: &Stat) -> u64 {
     u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(BLOCK_BYTES)
 }

@@ -1,11 +1,12 @@
-//! How destination file systems store modification times: their granularity and range, learned from what they store.
+//! The granularity and range of modification times on destination file systems, learned from stored times.
 //!
-//! A file system with coarse times (Lustre, FAT, SMB, NFS servers, ext4 with 128-byte inodes) stores another time than it is told. Such a
-//! time is equal to the told one if it is what the file system makes of that. Times that are equal to the nanosecond cost nothing; else a
-//! file system is probed once, with a temporary file. Times that few file systems refuse are probed one by one.
+//! A file system with coarse times (Lustre, FAT, SMB, NFS servers, ext4 with 128-byte inodes) stores a
+//! rounded time. A stored time counts as equal to the source's if it is that rounded time. Times that are
+//! equal to the nanosecond need no check; otherwise the file system is probed once, with a temporary file.
+//! Times that few file systems can't store are probed one by one.
 
 use std::collections::HashMap;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -26,50 +27,53 @@ const COARSEST: i128 = 2 * SECOND;
 /// Granularities of file systems in nanoseconds: SMB and NTFS, sshfs and others, exFAT, ext3, FAT.
 const GRANULARITIES: [i128; 7] = [1, 100, 1_000, 1_000_000, 10_000_000, SECOND, COARSEST];
 
-/// Seconds that every file system can store: FAT begins in 1980, 32 bits with a sign end in 2038; a day less, for the time zone.
+/// Seconds that every file system can store: FAT starts in 1980, signed 32-bit times end in 2038; a day less,
+/// for the time zone.
 const ORDINARY_SECONDS: std::ops::Range<i64> = 315_619_200..2_147_400_000;
 
-/// An odd second with a fraction by which all granularities are told apart.
+/// An odd second with a fraction that distinguishes all granularities.
 const PROBE: Timestamp = Timestamp { seconds: 1_234_567_891, nanoseconds: 987_654_321 };
 
-/// Extraordinary times of one file system whose stored form is remembered.
+/// Bound of the cache of extraordinary times of one file system.
 const EXTRAORDINARY_MAX: usize = 64;
 
-/// How the file systems beneath a destination store times. Any number of threads may ask.
+/// The stored form of times on the file systems beneath a destination. Any number of threads may call it.
 #[derive(Debug)]
 pub struct StoredTimes {
     window: ModifyWindow,
-    /// Names of the files to probe with, where there are no nameless ones. Without them what is there already is looked at.
+    /// Temporary names of the probes, if there are no nameless files. Without it, existing files are
+    /// examined.
     scratch: Option<Arc<ScratchNames>>,
-    file_systems: Mutex<HashMap<u64, Known>>,
+    file_systems: Mutex<HashMap<u64, FileSystemTimes>>,
     is_refused: AtomicBool,
 }
 
-/// What is known of one file system.
+/// The knowledge of one file system.
 #[derive(Debug, Default)]
-struct Known {
-    /// What it makes of [`PROBE`].
-    storage: Option<Storage>,
+struct FileSystemTimes {
+    /// The result of storing [`PROBE`].
+    storage: Option<TimeStorage>,
     extraordinary: HashMap<Timestamp, Timestamp>,
     link_times: Option<LinkTimes>,
 }
 
-/// What a file system makes of an ordinary time.
+/// The handling of an ordinary time by a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Storage {
-    /// A multiple of this.
+enum TimeStorage {
+    /// It is rounded to a multiple of this.
     Stored(Granularity),
-    /// It does not let this user set it, or ignores it.
+    /// It is refused for this user, or ignored.
     Refused,
 }
 
 impl StoredTimes {
-    /// `scratch` names the temporary files to probe with; a dry run makes none that have a name.
+    /// `scratch` names the temporary probe files; a dry run creates none with a name.
     pub fn new(window: ModifyWindow, scratch: Option<Arc<ScratchNames>>) -> StoredTimes {
         StoredTimes { window, scratch, file_systems: Mutex::default(), is_refused: AtomicBool::new(false) }
     }
 
-    /// Whether `found` is the time `told`, as the file system of `directory` stores it or within the user's window.
+    /// Returns true if `found` is the time `told` as the file system of `directory` stores it, or within the
+    /// user's window.
     pub fn is_same(&self, told: Timestamp, found: Timestamp, directory: BorrowedFd<'_>) -> bool {
         if told == found {
             return true;
@@ -81,26 +85,29 @@ impl StoredTimes {
         }
     }
 
-    /// Whether `found` is what the file system of `directory` stores of the time `told`, which this run or an earlier one set.
+    /// Returns true if `found` is the stored form of the time `told` on the file system of `directory`, set
+    /// by this or an earlier run.
     pub fn is_stored(&self, told: Timestamp, found: Timestamp, directory: BorrowedFd<'_>) -> bool {
         if told == found {
             return true;
         }
-        let apart = distance(told, found);
-        match is_ordinary(told) {
-            // Where no time can be set, a file is as old as its copy.
-            true if apart >= COARSEST => {
-                told < found && self.known(directory) == Some(Storage::Refused) && self.tell_refused()
-            }
-            true => self.granularity(directory, found).is_some_and(|known| known.explains(told, found)),
-            false => match self.extraordinary(directory, told) {
+        if !is_ordinary(told) {
+            return match self.extraordinary(directory, told) {
                 Some(stored) if stored == found || !is_out_of_range(told, stored) => stored == found,
-                _ => self.known(directory) == Some(Storage::Refused) && self.tell_refused(),
-            },
+                _ => self.known(directory) == Some(TimeStorage::Refused) && self.tell_refused(),
+            };
         }
+        if distance(told, found) >= COARSEST {
+            // If times can't be set, a copy is younger than its source.
+            return told < found
+                && self.known(directory) == Some(TimeStorage::Refused)
+                && self.tell_refused();
+        }
+        self.granularity(directory, found).is_some_and(|known| known.explains(told, found))
     }
 
-    /// The same of a symbolic link, whose time few file systems in user space keep. What they don't keep is no difference.
+    /// The same for a symbolic link. Returns true if the file system keeps no times of links, as many in user
+    /// space.
     pub fn is_same_link(&self, told: Timestamp, found: Timestamp, directory: BorrowedFd<'_>) -> bool {
         self.is_same(told, found, directory) || self.ignores_links(directory)
     }
@@ -120,40 +127,41 @@ impl StoredTimes {
         true
     }
 
-    /// Whether times were taken as equal because a file system lets none be set, and the destination's was later.
+    /// Returns true if a later time at the destination was accepted because a file system refuses to set
+    /// times.
     pub fn has_refused(&self) -> bool {
         self.is_refused.load(Relaxed)
     }
 
-    /// What the file system of `directory` stores times to, for people; nothing if it stores nanoseconds.
+    /// The granularity of the file system of `directory` for reports; none if it stores nanoseconds.
     pub fn coarse(&self, directory: BorrowedFd<'_>) -> Option<String> {
         let granularity = self.granularity(directory, Timestamp::default())?;
         (granularity != Granularity(1)).then(|| granularity.to_string())
     }
 
-    fn file_systems(&self) -> MutexGuard<'_, HashMap<u64, Known>> {
+    fn file_systems(&self) -> MutexGuard<'_, HashMap<u64, FileSystemTimes>> {
         self.file_systems.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn granularity(&self, directory: BorrowedFd<'_>, found: Timestamp) -> Option<Granularity> {
         match self.known(directory) {
-            Some(Storage::Stored(granularity)) => Some(granularity),
-            Some(Storage::Refused) => None,
+            Some(TimeStorage::Stored(granularity)) => Some(granularity),
+            Some(TimeStorage::Refused) => None,
             None => Some(Granularity::seen_in(&fstat(directory).ok()?, found)),
         }
     }
 
-    /// Nothing if no file can be made in the directory.
-    fn known(&self, directory: BorrowedFd<'_>) -> Option<Storage> {
+    /// The handling of an ordinary time; none if no file can be made in the directory.
+    fn known(&self, directory: BorrowedFd<'_>) -> Option<TimeStorage> {
         let device = fstat(directory).ok()?.st_dev;
         if let Some(known) = self.file_systems().get(&device).and_then(|known| known.storage) {
             return Some(known);
         }
         let storage = match self.probe(directory, PROBE)? {
             Some(stored) if !is_out_of_range(PROBE, stored) => {
-                Storage::Stored(Granularity::of(PROBE, stored))
+                TimeStorage::Stored(Granularity::of(PROBE, stored))
             }
-            _ => Storage::Refused,
+            _ => TimeStorage::Refused,
         };
         self.file_systems().entry(device).or_default().storage = Some(storage);
         Some(storage)
@@ -174,7 +182,8 @@ impl StoredTimes {
         })
     }
 
-    /// What the file system of `directory` makes of a time: nothing if it refuses it, and nothing at all if no file can be made there.
+    /// The stored form of a time on the file system of `directory`. The inner option is none if it refuses
+    /// the time, the outer one if no file can be made there.
     fn probe(&self, directory: BorrowedFd<'_>, told: Timestamp) -> Option<Option<Timestamp>> {
         let mode = Mode::RUSR | Mode::WUSR;
         match openat(directory, c".", OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, mode) {
@@ -187,16 +196,14 @@ impl StoredTimes {
     }
 }
 
-/// What is stored of the time of a file that is renamed afterwards, as every file that is placed: encfs cuts the time then.
+/// The stored time of a file after a rename, as each placed file is renamed: encfs rounds the time then.
 fn store_named(
     directory: BorrowedFd<'_>,
     scratch: &ScratchNames,
     told: Timestamp,
 ) -> Result<Option<Timestamp>, Errno> {
-    let mode = Mode::RUSR | Mode::WUSR;
-    let create = |free: &[u8]| openat(directory, free, create_flags(), mode);
-    let (file, temporary) = scratch.create(b"times", create)?;
-    let (other, renamed) = scratch.create(b"times", create)?;
+    let (file, temporary) = scratch.create(b"times", |free| create_probe(directory, free))?;
+    let (other, renamed) = scratch.create(b"times", |free| create_probe(directory, free))?;
     drop(other);
     let set = futimens(&file, &both_times(told));
     drop(file);
@@ -209,43 +216,51 @@ fn store_named(
     Ok(stored.ok())
 }
 
-/// The time that the file system itself has, and no cache of the kernel's.
+fn create_probe(directory: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
+    openat(directory, name, create_flags(), Mode::RUSR | Mode::WUSR)
+}
+
+/// The modification time of the file system itself, past the kernel's cache.
 fn look_anew(directory: BorrowedFd<'_>, name: &[u8]) -> Result<Timestamp, Errno> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_FORCE_SYNC;
     let time = statx(directory, name, flags, StatxFlags::MTIME)?.stx_mtime;
     Ok(Timestamp { seconds: time.tv_sec, nanoseconds: time.tv_nsec })
 }
 
-/// Nanoseconds of which a file system stores multiples.
+/// A unit in nanoseconds; a file system stores multiples of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Granularity(i128);
 
 impl Granularity {
-    /// The finest that makes `stored` of `told`.
+    /// The finest unit that stores `told` as `stored`.
     fn of(told: Timestamp, stored: Timestamp) -> Granularity {
-        let fits = |granularity: &i128| Granularity(*granularity).stores(told, stored);
-        Granularity(GRANULARITIES.into_iter().find(fits).unwrap_or(1))
+        let finest = GRANULARITIES.into_iter().find(|unit| Granularity(*unit).stores(told, stored));
+        Granularity(finest.unwrap_or(1))
     }
 
-    /// The coarsest of which the times of a directory and of something in it are multiples. A change time is the kernel's or the
-    /// server's clock, so it has a fraction wherever one can be stored.
+    /// The coarsest unit of the times of a directory and of an entry in it. A change time comes from the
+    /// clock of the kernel or server, so it has a fraction if one can be stored.
     fn seen_in(directory: &Stat, found: Timestamp) -> Granularity {
         Granularity::fitting([mtime_of(directory), changed_of(directory), found])
     }
 
-    /// The coarsest of which these times are multiples.
+    /// The coarsest unit of these times.
     fn fitting<const N: usize>(seen: [Timestamp; N]) -> Granularity {
-        let fits = |granularity: &i128| seen.iter().all(|time| nanoseconds(*time) % granularity == 0);
-        Granularity(GRANULARITIES.into_iter().rev().find(fits).unwrap_or(1))
+        let coarsest = GRANULARITIES
+            .into_iter()
+            .rev()
+            .find(|unit| seen.iter().all(|time| nanoseconds(*time) % unit == 0));
+        Granularity(coarsest.unwrap_or(1))
     }
 
-    /// Whether it or a finer one makes `found` of `told`: encfs cuts times of files, and not those of links and directories.
+    /// Returns true if this or a finer unit stores `told` as `found`: encfs rounds times of files, but not of
+    /// links and directories.
     fn explains(self, told: Timestamp, found: Timestamp) -> bool {
         let finer = GRANULARITIES.into_iter().filter(|granularity| *granularity <= self.0);
         finer.map(Granularity).any(|granularity| granularity.stores(told, found))
     }
 
-    /// Whether it makes `found` of `told`, by rounding down or up.
+    /// Returns true if `found` is `told` rounded down or up to this unit.
     fn stores(self, told: Timestamp, found: Timestamp) -> bool {
         told == found || nanoseconds(found) % self.0.min(SECOND) == 0 && distance(told, found) < self.0
     }
@@ -262,28 +277,30 @@ impl std::fmt::Display for Granularity {
     }
 }
 
-/// Nanoseconds of which the file system seems to store multiples, by the times of one of its files: the change time is the kernel's or the
-/// server's clock. Makes no file to find it out, and is wrong where a clock happened to stand at such a multiple.
+/// The unit in nanoseconds of a file system's times, judged by the times of one of its files: the change time
+/// comes from the clock of the kernel or server. Creates no probe file, and errs if a clock read such a
+/// multiple by chance.
 pub fn time_unit_of(stamp: &FileStamp) -> u32 {
     u32::try_from(Granularity::fitting([stamp.mtime, stamp.ctime]).0).unwrap_or(1)
 }
 
-/// Whether a file system that stores multiples of so many nanoseconds may have made `found` of the time `told`.
+/// Returns true if a file system with times in units of `unit_ns` nanoseconds may have stored `told` as
+/// `found`.
 pub fn may_be_stored(told: Timestamp, found: Timestamp, unit_ns: u32) -> bool {
     Granularity(unit_ns.max(1).into()).explains(told, found)
 }
 
-/// Whether two times are at most so many nanoseconds apart.
+/// Returns true if two times differ by at most this number of nanoseconds.
 pub fn are_within(told: Timestamp, found: Timestamp, nanoseconds: u64) -> bool {
     distance(told, found) <= i128::from(nanoseconds)
 }
 
-/// Whether every file system can store it, but for its fraction.
+/// Returns true if every file system can store the time, except its fraction.
 pub(crate) fn is_ordinary(time: Timestamp) -> bool {
     ORDINARY_SECONDS.contains(&time.seconds)
 }
 
-/// Whether a file system stored another time than its granularity makes of the told one.
+/// Returns true if a file system stored a time that no rounding of the source's time explains.
 pub(crate) fn is_out_of_range(told: Timestamp, stored: Timestamp) -> bool {
     distance(told, stored) >= COARSEST
 }
@@ -339,7 +356,9 @@ mod tests {
 
     #[test]
     fn the_change_time_shows_what_a_file_system_stores() {
-        let stamp = |mtime, ctime| FileStamp { dev: 1, ino: 1, size: 1, mtime, ctime };
+        fn stamp(mtime: Timestamp, ctime: Timestamp) -> FileStamp {
+            FileStamp { dev: 1, ino: 1, size: 1, mtime, ctime }
+        }
         let told = at(1_600_000_001, 123_456_789);
         for (found, changed, unit, is_same) in [
             (at(1_600_000_001, 0), at(1_700_000_001, 987_654_321), 1, false),
@@ -359,17 +378,19 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let held = std::fs::File::open(dir.path()).unwrap();
         let scratch = Arc::new(ScratchNames::new(None).unwrap());
+        let (told, found) = (at(1_600_000_000, 5), at(1_600_000_000, 0));
         for scratch in [Some(scratch), None] {
-            let same = |window, told, found| {
-                StoredTimes::new(window, scratch.clone()).is_same(told, found, held.as_fd())
-            };
-            let (told, found) = (at(1_600_000_000, 5), at(1_600_000_000, 0));
-            assert!(same(ModifyWindow::Stored, told, told));
-            assert!(!same(ModifyWindow::Stored, told, found));
-            assert!(!same(ModifyWindow::Stored, at(1, 5), at(1, 0)));
-            assert!(same(ModifyWindow::Within { nanoseconds: 5 }, told, found));
-            assert!(!same(ModifyWindow::Within { nanoseconds: 4 }, told, found));
-            assert!(!same(ModifyWindow::Exact, told, found));
+            for (window, told, found, is_same) in [
+                (ModifyWindow::Stored, told, told, true),
+                (ModifyWindow::Stored, told, found, false),
+                (ModifyWindow::Stored, at(1, 5), at(1, 0), false),
+                (ModifyWindow::Within { nanoseconds: 5 }, told, found, true),
+                (ModifyWindow::Within { nanoseconds: 4 }, told, found, false),
+                (ModifyWindow::Exact, told, found, false),
+            ] {
+                let times = StoredTimes::new(window, scratch.clone());
+                assert_eq!(times.is_same(told, found, held.as_fd()), is_same, "{told:?} {found:?}");
+            }
         }
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
@@ -389,11 +410,11 @@ mod tests {
         let held = std::fs::File::open(dir.path()).unwrap();
         let times = StoredTimes::new(ModifyWindow::Stored, None);
         let device = fstat(&held).unwrap().st_dev;
-        times.file_systems().entry(device).or_default().storage = Some(Storage::Refused);
+        times.file_systems().entry(device).or_default().storage = Some(TimeStorage::Refused);
         let (old, now) = (at(1_600_000_000, 5), at(1_900_000_000, 7));
         assert!(times.is_same(old, now, held.as_fd()) && times.has_refused());
         assert!(!times.is_same(now, old, held.as_fd()));
-        // Of times before 1980 none is set there either.
+        // Times before 1980 are refused there, too.
         let ancient = at(170_000_001, 5);
         assert!(!times.is_same(ancient, now, held.as_fd()), "this one is stored");
         times.file_systems().entry(device).or_default().extraordinary.insert(ancient, old);

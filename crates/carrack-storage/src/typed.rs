@@ -1,6 +1,6 @@
-//! Paths as the user typed them: trailing slashes and last names mean something.
+//! Paths as the user typed them: trailing slashes and last names carry meaning.
 //!
-//! Pure. What is typed for a place beneath a base ([`crate::Base`]) begins there, whether it has a leading slash or not.
+//! Pure. A path beneath a base ([`crate::Base`]) starts at the base, with or without a leading slash.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -8,12 +8,12 @@ use std::path::Path;
 
 use carrack_model::{PathProblem, RelPath};
 
-/// Whether a directory, or its contents, is meant.
+/// Returns true if the path ends with a slash, which selects a directory or its contents.
 pub fn ends_with_slash(path: &Path) -> bool {
     path.as_os_str().as_bytes().ends_with(b"/")
 }
 
-/// The last name; nothing for `/`, `.`, `..`, `a/.` and `a/..`.
+/// The last name; none for `/`, `.`, `..`, `a/.` and `a/..`.
 pub fn last_name(path: &Path) -> Option<&[u8]> {
     let bytes = path.as_os_str().as_bytes();
     let end = bytes.iter().rposition(|&b| b != b'/').map_or(0, |last| last + 1);
@@ -24,7 +24,7 @@ pub fn last_name(path: &Path) -> Option<&[u8]> {
     }
 }
 
-/// The directory that holds what `path` names; `/` holds itself.
+/// The directory that contains `path`; `/` contains itself.
 pub fn parent(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
@@ -33,10 +33,11 @@ pub fn parent(path: &Path) -> &Path {
     }
 }
 
-/// What `path` names beneath a base. Slashes too many and `.` mean nothing; nothing, `.` and `/` are the base itself.
+/// Resolves `path` beneath a base. Repeated slashes and `.` are dropped; the empty path, `.` and `/` are the
+/// base itself.
 ///
 /// # Errors
-/// `InvalidInput`, with a [`PathProblem`]: `..` could lead out, and is refused wherever it stands.
+/// `InvalidInput`, with a [`PathProblem`]: `..` could lead out of the base and is refused everywhere.
 pub(crate) fn beneath(path: &Path) -> io::Result<RelPath> {
     let components = path.as_os_str().as_bytes().split(|&b| b == b'/');
     let names: Vec<&[u8]> = components.filter(|name| !matches!(*name, b"" | b".")).collect();

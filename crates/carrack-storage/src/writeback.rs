@@ -1,4 +1,4 @@
-//! Waiting until the storage has what was written to the page cache.
+//! Waits until the storage has received the data of the page cache.
 
 #![allow(unsafe_code)]
 
@@ -6,8 +6,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::io::Errno;
 
-/// Starts the write-back of a range and waits for it (`sync_file_range(2)`). The file's metadata is not written: this
-/// shows how long the storage takes, it does not make anything durable.
+/// Starts the write-back of a range and waits for it (`sync_file_range(2)`). This measures the storage's
+/// service time. It makes nothing durable, as the file's metadata is not written.
 pub(crate) fn write_back(file: BorrowedFd<'_>, offset: u64, len: u64) -> Result<(), Errno> {
     let flags =
         libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
@@ -18,7 +18,7 @@ pub(crate) fn write_back(file: BorrowedFd<'_>, offset: u64, len: u64) -> Result<
     match result {
         0 => Ok(()),
         _ => match std::io::Error::last_os_error().raw_os_error().map(Errno::from_raw_os_error) {
-            // What can't be waited for is written anyway.
+            // Storage without this call writes the data back later.
             Some(Errno::NOSYS | Errno::INVAL | Errno::SPIPE) => Ok(()),
             Some(errno) => Err(errno),
             None => Err(Errno::IO),

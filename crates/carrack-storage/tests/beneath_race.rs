@@ -21,10 +21,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use carrack_layout::{FileSystems, Stripe};
 use carrack_model::{Metadata, ModifyWindow, RelPath, SourceIo, Timestamp};
 use carrack_storage::{
-    Base, Care, DirectorySpool, FileSystems, GrowingFile, GrowingSpec, Identity, Keeper, Listing, Named,
-    Purpose, Root, ScratchNames, SourceFile, StoredTimes, Stripe, WriteIo, place_small, place_symlink,
+    Base, Care, DirectorySpool, GrowingFile, GrowingSpec, Identity, Keeper, Listing, Named, Purpose, Root,
+    ScratchNames, SourceFile, StoredTimes, WriteIo, place_small, place_symlink,
 };
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
@@ -434,7 +435,7 @@ fn no_hostile_name_leads_out() {
         let _ = tools.read(path);
         let _ = tools.list(path);
         let sets = [path.to_path_buf()];
-        let as_set = FileSystems::on(&tools.base, &sets);
+        let as_set = tools.base.file_systems(&sets);
         assert!(as_set.is_err() || tools.base.open(path, Purpose::Write).is_ok(), "{shown}");
         for parents in [false, true] {
             let _ = tools.base.make_directory(path, parents);

@@ -1,6 +1,6 @@
-//! One suite that every transport has to pass. Each test gets a fresh pair of connected endpoints.
+//! The conformance suite of all transports. Each test gets a fresh pair of connected endpoints.
 //!
-//! A function and not a test of this crate, so that transports elsewhere can be held to it too.
+//! The suite is a public function, so that other crates can run it on their own transports too.
 
 use std::fs::File;
 use std::io::Write;
@@ -24,7 +24,7 @@ pub type Pair = (Box<dyn SendEndpoint>, Box<dyn ReceiveEndpoint>);
 
 const SLOT_BYTES: usize = 64 << 10;
 
-/// Runs the whole suite on pairs that `make` connects; panics where a transport does not keep to it.
+/// Runs the whole suite on pairs that `make` connects. Panics if a transport fails a test.
 pub fn run(make: &dyn Fn() -> Pair) {
     objects_arrive_whole_and_in_order(make());
     an_empty_object_arrives(make());
@@ -62,7 +62,8 @@ fn object(slot: Slot, id: u64, len: usize) -> Outgoing {
     Outgoing { header: header(id, id * 10, len), payload: Payload::Slot(slot) }
 }
 
-/// Posts an object and drives it until it has left. The receiver has to live until then: its going is an error.
+/// Posts an object and drives it until it has left. The receiver must live until then: a closed receiver is
+/// an error.
 fn send(sender: &mut dyn SendEndpoint, mut outgoing: Outgoing) {
     loop {
         match sender.post(outgoing) {
@@ -184,8 +185,8 @@ fn slots_return_to_their_pool((mut sender, mut receiver): Pair) {
     assert_eq!((at_source.free_count(), at_sink.free_count()), (3, 3));
 }
 
-/// A file in memory whose byte at each place is the place modulo 251.
-struct Patterned {
+/// A file in memory whose byte at each offset is the offset modulo 251.
+struct PatternedFile {
     file: File,
     is_spoilt: AtomicBool,
 }
@@ -194,13 +195,13 @@ fn pattern(place: usize) -> u8 {
     (place % 251) as u8
 }
 
-impl Patterned {
-    fn new(len: usize) -> Arc<Patterned> {
+impl PatternedFile {
+    fn new(len: usize) -> Arc<PatternedFile> {
         let file = memfd_create("patterned", MemfdFlags::CLOEXEC).expect("a file in memory");
         let mut file = File::from(file);
         let content: Vec<u8> = (0..len).map(pattern).collect();
         file.write_all(&content).expect("memory");
-        Arc::new(Patterned { file, is_spoilt: AtomicBool::new(false) })
+        Arc::new(PatternedFile { file, is_spoilt: AtomicBool::new(false) })
     }
 
     fn extent(self: &Arc<Self>, offset: u64, len: usize) -> Outgoing {
@@ -209,7 +210,7 @@ impl Patterned {
     }
 }
 
-impl ExtentFile for Patterned {
+impl ExtentFile for PatternedFile {
     fn descriptor(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
@@ -220,12 +221,12 @@ impl ExtentFile for Patterned {
 }
 
 fn extents_are_sent_or_given_back((mut sender, mut receiver): Pair) {
-    let file = Patterned::new(3 * SLOT_BYTES);
+    let file = PatternedFile::new(3 * SLOT_BYTES);
     if !sender.sends_extents() {
         assert!(sender.post(file.extent(0, SLOT_BYTES)).is_err(), "an extent that nobody can send");
         return;
     }
-    // Between objects in slots, at odd places, from both kinds of callers.
+    // Between objects in slots, at odd offsets, with either patience.
     let offsets = [0, 1, 4_095, 2 * SLOT_BYTES as u64];
     let receiving = thread::spawn(move || {
         let slots = pool(2);
@@ -254,7 +255,7 @@ fn a_file_that_shrinks_spoils_its_extent_only((mut sender, mut receiver): Pair) 
     if !sender.sends_extents() {
         return;
     }
-    let file = Patterned::new(SLOT_BYTES);
+    let file = PatternedFile::new(SLOT_BYTES);
     file.file.set_len(100).expect("a file can shrink");
     let receiving = thread::spawn(move || {
         let slots = pool(1);

@@ -1,4 +1,4 @@
-//! The seam between the engine and the transports.
+//! The interface between the engine and the transports.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -11,23 +11,23 @@ use carrack_wire::{FrameError, FrameHeader};
 use crate::gauge::Gauge;
 use crate::seal::SealBroken;
 
-/// How long a call may wait for the other end.
+/// The time that a call may wait for the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patience {
-    /// Not at all: for the comm thread.
+    /// No time: for the comm thread.
     None,
-    /// About [`Patience::BRIEF_MS`]: for an I/O thread that has nothing better to do.
+    /// About [`Patience::BRIEF_MS`]: for an I/O thread without other work.
     Brief,
 }
 
 impl Patience {
-    /// Long enough that a thread stays with a stream that pauses (20 ms were too short where both ends share two cores:
-    /// streams went to the comm thread and objects left their core's cache), short enough that it soon sees that the
-    /// session has ended.
+    /// Long enough that a thread stays with a stream that pauses, short enough that the thread soon sees the
+    /// end of the session. With 20 ms, where both ends share two cores, streams went to the comm thread and
+    /// objects left their core's cache.
     pub const BRIEF_MS: u64 = 100;
 }
 
-/// An object on its way out.
+/// An object to send.
 #[derive(Debug)]
 pub struct Outgoing {
     /// Its header.
@@ -36,11 +36,12 @@ pub struct Outgoing {
     pub payload: Payload,
 }
 
-/// Where an object's body is until the transport has sent it.
+/// The location of an object's body until the transport has sent it.
 pub enum Payload {
     /// At the start of a slot.
     Slot(Slot),
-    /// Still in its file, at `header.offset`. Only for endpoints that [send extents](SendEndpoint::sends_extents).
+    /// Still in its file, at `header.offset`. Only for endpoints that [send
+    /// extents](SendEndpoint::sends_extents).
     Extent(Arc<dyn ExtentFile>),
 }
 
@@ -53,13 +54,14 @@ impl fmt::Debug for Payload {
     }
 }
 
-/// A file whose extents an endpoint sends by itself, from the page cache and without a copy into a slot.
+/// A file whose extents an endpoint sends from the page cache, without a copy into a slot.
 pub trait ExtentFile: Send + Sync {
-    /// Open for reading; its position is left alone.
+    /// The file, open for reading. The endpoint does not move its position.
     fn descriptor(&self) -> BorrowedFd<'_>;
 
-    /// An extent could not be sent as it should: the file has shrunk, or can't be read this way. What was missing
-    /// went out as zeros, so that the stream goes on; the file has to be sent again.
+    /// Reports that an extent was not sent as it is in the file: the file has shrunk, or does not support
+    /// this way of reading. The endpoint sends zeros in place of the missing bytes, to keep the stream in
+    /// order. The file must be sent again.
     fn spoilt(&self);
 }
 
@@ -79,7 +81,7 @@ impl Incoming {
     }
 }
 
-/// What a sending endpoint is doing.
+/// The state of a sending endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendState {
     /// Nothing is left to send; the slot is back in its pool.
@@ -88,18 +90,18 @@ pub enum SendState {
     Busy,
 }
 
-/// What a receiving endpoint found.
+/// The result of an attempt to receive.
 #[derive(Debug)]
 pub enum Received {
     /// A whole object.
     Object(Incoming),
-    /// Nothing (more) at present.
+    /// No whole object at present.
     Pending,
     /// The other end closed the endpoint after its last object.
     Closed,
 }
 
-/// Why an endpoint can't go on. All of them end the session.
+/// The reason why an endpoint failed. All of them end the session.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
     /// The connection broke.
@@ -108,16 +110,16 @@ pub enum TransportError {
     /// The other end closed in the middle of an object.
     #[error("the data connection was closed in the middle of an object")]
     Truncated,
-    /// A connection was closed between two objects, and it is not the end.
+    /// A connection was closed between two objects, before the end of the stream.
     #[error("a data connection was closed before all was sent")]
     ClosedEarly,
-    /// The other end sent what is not a frame.
+    /// The other end sent bytes that are not a frame.
     #[error("the peer broke the protocol: {0}")]
     Frame(#[from] FrameError),
     /// The other end sent an object without a credit.
     #[error("the peer broke the protocol: an object without a credit")]
     NoCredit,
-    /// An object was changed on its way, or is not the one that was sent.
+    /// An object was changed on its way, or is not the object that was sent.
     #[error("{0}")]
     Seal(#[from] SealBroken),
     /// A control frame on a data connection.
@@ -127,30 +129,31 @@ pub enum TransportError {
 
 /// The source's end.
 pub trait SendEndpoint: Send {
-    /// Whether it seals what it sends, which takes its time: for threads that may take it.
+    /// Returns true if the endpoint seals objects. Sealing takes CPU time: not for the comm thread.
     fn seals(&self) -> bool {
         false
     }
 
-    /// Whether it takes [`Payload::Extent`].
+    /// Returns true if the endpoint takes [`Payload::Extent`].
     fn sends_extents(&self) -> bool {
         false
     }
 
-    /// Takes an object, or gives it back while another is under way: "full" is flow control, not an error. An extent
-    /// is given back by an endpoint that doesn't send extents.
+    /// Takes an object, or gives it back while another object is under way: "full" is flow control, not an
+    /// error. An endpoint that doesn't send extents gives an extent back.
     fn post(&mut self, outgoing: Outgoing) -> Result<(), Outgoing>;
 
-    /// Moves on with what was posted.
+    /// Sends more of the posted object.
     fn advance(&mut self, patience: Patience) -> Result<SendState, TransportError>;
 
-    /// Writable, as `poll` says it, when a `Busy` endpoint may move on.
+    /// A descriptor that `poll` reports as writable when a `Busy` endpoint can send more.
     fn readiness(&self) -> BorrowedFd<'_>;
 
-    /// Says that no object follows. Only while idle.
+    /// Marks the end of the stream. Only while idle.
     fn finish(&mut self) -> Result<(), TransportError>;
 
-    /// Shows what the kernel knows of it to those that don't drive it; nothing if there is no kernel's connection.
+    /// Returns the kernel's view of the connection, for threads that don't drive the endpoint. `None` for a
+    /// transport without a kernel connection.
     fn gauge(&self) -> Option<Gauge> {
         None
     }
@@ -158,19 +161,19 @@ pub trait SendEndpoint: Send {
 
 /// The sink's end.
 pub trait ReceiveEndpoint: Send {
-    /// Receives on, leasing a slot when an object begins.
+    /// Receives more bytes, and leases a slot when an object begins.
     fn advance(&mut self, patience: Patience, slots: &SlotPool) -> Result<Received, TransportError>;
 
-    /// Readable when a `Pending` endpoint may move on.
+    /// A descriptor that is readable when a `Pending` endpoint can receive more.
     fn readiness(&self) -> BorrowedFd<'_>;
 
-    /// From now on the bytes that arrive are added to `arrived`, as they do. An endpoint on which objects arrive whole need
-    /// not.
+    /// Adds all bytes that arrive from now on to `arrived`. Optional for an endpoint on which objects arrive
+    /// whole.
     fn count_in(&mut self, arrived: Arc<AtomicU64>) {
         let _ = arrived;
     }
 
-    /// Whether an object has begun to arrive and is not whole.
+    /// Returns true while an object has arrived in part.
     fn is_midway(&self) -> bool {
         false
     }

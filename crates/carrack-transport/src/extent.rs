@@ -1,5 +1,5 @@
-//! An extent of a file on its way into a socket by sendfile(2): the kernel passes pages of the page cache on, and no byte
-//! is copied on this side.
+//! Sends an extent of a file with sendfile(2): the kernel passes pages of the page cache on, without a copy
+//! on this side.
 
 use std::io;
 use std::net::TcpStream;
@@ -13,7 +13,7 @@ use rustix::net::send;
 use crate::endpoint::{ExtentFile, Patience};
 use crate::tcp::send_flags;
 
-/// What is sent in place of bytes that the file does not give.
+/// Sent in place of bytes that the file does not give.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 pub(crate) struct ExtentWriter {
@@ -24,17 +24,18 @@ pub(crate) struct ExtentWriter {
 }
 
 impl ExtentWriter {
-    /// For the body that `header` announces.
+    /// A writer of the body that `header` announces.
     pub(crate) fn new(file: Arc<dyn ExtentFile>, header: &FrameHeader) -> ExtentWriter {
         ExtentWriter { file, offset: header.offset, left: header.body_len as usize, is_spoilt: false }
     }
 
-    /// Sends until everything is out (true) or the socket takes no more at present (false).
+    /// Sends until the extent is out (true) or the socket takes no more at present (false).
     pub(crate) fn advance(&mut self, stream: &TcpStream, patience: Patience) -> io::Result<bool> {
         while self.left > 0 {
-            let sent = match self.is_spoilt {
-                true => send(stream, &ZEROS[..self.left.min(ZEROS.len())], send_flags(patience)),
-                false => with_patience(stream, patience, || self.send_from_file(stream)),
+            let sent = if self.is_spoilt {
+                send(stream, &ZEROS[..self.left.min(ZEROS.len())], send_flags(patience))
+            } else {
+                with_patience(stream, patience, || self.send_from_file(stream))
             };
             match sent {
                 Ok(count) => self.left -= count,
@@ -50,7 +51,7 @@ impl ExtentWriter {
         match sendfile(stream, self.file.descriptor(), Some(&mut self.offset), self.left) {
             Err(errno @ (Errno::INTR | Errno::AGAIN | Errno::PIPE | Errno::CONNRESET)) => Err(errno),
             Ok(0) | Err(_) => {
-                // A broken connection that says so by another error says it again to the zeros.
+                // If the cause was a broken connection, sending the zeros fails too.
                 self.is_spoilt = true;
                 self.file.spoilt();
                 Ok(0)
@@ -60,7 +61,7 @@ impl ExtentWriter {
     }
 }
 
-/// `sendfile` has no `MSG_DONTWAIT`: a caller without patience makes the socket non-blocking for the call.
+/// Calls `sendfile`, which has no `MSG_DONTWAIT`: without patience the socket is non-blocking for the call.
 fn with_patience(
     stream: &TcpStream,
     patience: Patience,

@@ -1,36 +1,37 @@
-//! Who holds how many connections of a listener that strangers can reach: the one who holds most makes room for others.
-//!
-//! Counted by address, and by prefix: of IPv4 an address and its /24, of IPv6 a /64, which is what one customer has at least (RFC 6177),
-//! and its /48. So neither many connections of one host nor many hosts of one network keep others out. Pure.
+//! Counts the connections of a listener that unauthenticated peers can reach. The peer with the most
+//! connections loses one when others need room.
+//! Connections are counted by address and by prefix: for IPv4 the address and its /24, for IPv6 the /64, the
+//! smallest prefix of a customer (RFC 6177), and its /48. So neither many connections of one host nor many
+//! hosts of one network keep others out. Pure.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Where a peer is, for counting.
+/// The address and prefix under which a peer's connections are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Neighbourhood {
     prefix: IpAddr,
     address: IpAddr,
 }
 
-/// How many connections an address holds, and its whole prefix; the prefix counts first.
+/// The numbers of connections of a prefix and of an address. The prefix compares first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Share {
-    /// Of all addresses of the prefix.
+    /// Connections of all addresses of the prefix.
     pub of_prefix: usize,
-    /// Of the address.
+    /// Connections of the address.
     pub of_address: usize,
 }
 
-/// The connections of each address and prefix, in the order in which they are to make room.
+/// The connections of each address and prefix, in the order in which they are closed to make room.
 #[derive(Debug)]
 pub struct FairShare<K> {
     prefixes: Ranking<IpAddr, Ranking<IpAddr, BTreeSet<K>>>,
 }
 
 impl Neighbourhood {
-    /// Where a peer is.
+    /// The address and prefix of a peer.
     pub fn of(peer: SocketAddr) -> Neighbourhood {
         match peer.ip().to_canonical() {
             IpAddr::V4(address) => Neighbourhood {
@@ -44,7 +45,7 @@ impl Neighbourhood {
         }
     }
 
-    /// Whether another one has the same prefix.
+    /// Returns true if both have the same prefix.
     pub fn is_near(self, other: Neighbourhood) -> bool {
         self.prefix == other.prefix
     }
@@ -57,12 +58,12 @@ impl<K: Copy + Ord> Default for FairShare<K> {
 }
 
 impl<K: Copy + Ord> FairShare<K> {
-    /// One more. Of an address's connections those with the smallest key make room first.
+    /// Adds a connection. An address's connections are closed from the smallest key up.
     pub fn add(&mut self, place: Neighbourhood, key: K) {
         self.change(place, |keys| keys.insert(key));
     }
 
-    /// One less; whether it was there.
+    /// Removes a connection. Returns true if it was present.
     pub fn remove(&mut self, place: Neighbourhood, key: K) -> bool {
         self.change(place, |keys| keys.remove(&key))
     }
@@ -71,27 +72,28 @@ impl<K: Copy + Ord> FairShare<K> {
         self.prefixes.change(place.prefix, |addresses| addresses.change(place.address, change))
     }
 
-    /// How many are held there.
+    /// The numbers of connections of an address and its prefix.
     pub fn of(&self, place: Neighbourhood) -> Share {
         let Some(addresses) = self.prefixes.members.get(&place.prefix) else { return Share::default() };
         let of_address = addresses.members.get(&place.address).map_or(0, BTreeSet::len);
         Share { of_prefix: addresses.weight(), of_address }
     }
 
-    /// The connection that is to make room for others: the first of the address that holds most in the prefix that holds most.
+    /// The connection to close to make room: of the largest prefix the largest address, and there the
+    /// smallest key.
     pub fn first_of_largest(&self) -> Option<(Neighbourhood, K)> {
         let (prefix, addresses) = self.prefixes.largest()?;
         let (address, keys) = addresses.largest()?;
         Some((Neighbourhood { prefix, address }, *keys.first()?))
     }
 
-    /// The connection of this address that is to make room first.
+    /// The connection with the smallest key of this address.
     pub fn first_of(&self, place: Neighbourhood) -> Option<K> {
         self.prefixes.members.get(&place.prefix)?.members.get(&place.address)?.first().copied()
     }
 }
 
-/// What has a weight; nothing weighs 0.
+/// A collection with a weight. No member of a ranking weighs 0.
 trait Weighed: Default {
     fn weight(&self) -> usize;
 }
@@ -102,7 +104,7 @@ impl<K> Weighed for BTreeSet<K> {
     }
 }
 
-/// Members by name, and by weight.
+/// Members by name and by weight.
 #[derive(Debug)]
 struct Ranking<N, M> {
     members: HashMap<N, M>,
@@ -171,7 +173,7 @@ mod tests {
     #[test]
     fn whoever_holds_most_makes_room_first() {
         let mut shares = FairShare::default();
-        // A network in which each host holds little, a host that holds much, and one that holds nearly nothing.
+        // A network of hosts with few connections, a host with many, and a host with a single connection.
         for host in 1..=10 {
             for key in 0..2 {
                 shares.add(place(&format!("192.0.2.{host}:1")), host * 10 + key);

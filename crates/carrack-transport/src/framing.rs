@@ -1,7 +1,8 @@
-//! Frames out of and into a stream of bytes: one object or control message at a time, resumable at every byte.
+//! Frames out of and into a stream of bytes: one object or control message at a time, resumable at every
+//! byte.
 //!
-//! Used by the tcp endpoints and by the control link; they differ only in the system call that moves the bytes. Where the
-//! connection is sealed, an object's tag follows its header: header, tag, body.
+//! The tcp endpoints and the control link share this code and differ only in the system call that moves the
+//! bytes. Where the connection is sealed, an object's tag follows its header: header, tag, body.
 
 use std::io::{self, ErrorKind, IoSlice};
 
@@ -11,46 +12,46 @@ use carrack_wire::{FrameHeader, FrameKind, HEADER_BYTES};
 use crate::endpoint::{Incoming, TransportError};
 use crate::seal::{Seal, TAG_BYTES, Tag};
 
-/// Bytes in front of a body: the header, and behind it the tag if there is one.
+/// Bytes in front of a body: the header, and the tag of a sealed object.
 const HEAD_BYTES_MAX: usize = HEADER_BYTES + TAG_BYTES;
 
 /// The bytes behind a header.
-enum Body {
+enum FrameBody {
     Slot(Slot),
     Control(Vec<u8>),
 }
 
-impl Body {
+impl FrameBody {
     fn bytes(&self) -> &[u8] {
         match self {
-            Body::Slot(slot) => slot.bytes(),
-            Body::Control(bytes) => bytes,
+            FrameBody::Slot(slot) => slot.bytes(),
+            FrameBody::Control(bytes) => bytes,
         }
     }
 
     fn bytes_mut(&mut self) -> &mut [u8] {
         match self {
-            Body::Slot(slot) => slot.bytes_mut(),
-            Body::Control(bytes) => bytes,
+            FrameBody::Slot(slot) => slot.bytes_mut(),
+            FrameBody::Control(bytes) => bytes,
         }
     }
 }
 
-/// One frame on its way out.
+/// A frame to send.
 pub(crate) struct FrameWriter {
     head: [u8; HEAD_BYTES_MAX],
     head_len: usize,
-    body: Body,
+    body: FrameBody,
     body_len: usize,
     sent: usize,
 }
 
 impl FrameWriter {
     pub(crate) fn object(header: &FrameHeader, slot: Slot) -> FrameWriter {
-        FrameWriter::new(header, Body::Slot(slot), header.body_len as usize)
+        FrameWriter::new(header, FrameBody::Slot(slot), header.body_len as usize)
     }
 
-    /// The same, sealed; the slot then holds what is sent.
+    /// The same, sealed. The sealed bytes replace the slot's content.
     pub(crate) fn sealed_object(header: &FrameHeader, mut slot: Slot, seal: &mut Seal) -> FrameWriter {
         let tag = seal.seal(&header.encode(), &mut slot.bytes_mut()[..header.body_len as usize]);
         let mut writer = FrameWriter::object(header, slot);
@@ -59,23 +60,23 @@ impl FrameWriter {
         writer
     }
 
-    /// Only the header: its body follows by another way.
+    /// Only the header: the caller sends the body.
     pub(crate) fn header_only(header: &FrameHeader) -> FrameWriter {
-        FrameWriter::new(header, Body::Control(Vec::new()), 0)
+        FrameWriter::new(header, FrameBody::Control(Vec::new()), 0)
     }
 
     pub(crate) fn control(lane: u32, body: Vec<u8>) -> FrameWriter {
         let (header, body_len) = (FrameHeader::control(body.len() as u32), body.len());
-        FrameWriter::new(&FrameHeader { lane, ..header }, Body::Control(body), body_len)
+        FrameWriter::new(&FrameHeader { lane, ..header }, FrameBody::Control(body), body_len)
     }
 
-    fn new(header: &FrameHeader, body: Body, body_len: usize) -> FrameWriter {
+    fn new(header: &FrameHeader, body: FrameBody, body_len: usize) -> FrameWriter {
         let mut head = [0; HEAD_BYTES_MAX];
         head[..HEADER_BYTES].copy_from_slice(&header.encode());
         FrameWriter { head, head_len: HEADER_BYTES, body, body_len, sent: 0 }
     }
 
-    /// Sends until everything is out (true) or `send` would block (false).
+    /// Sends until the frame is out (true) or `send` would block (false).
     pub(crate) fn advance(
         &mut self,
         mut send: impl FnMut(&[IoSlice<'_>]) -> io::Result<usize>,
@@ -105,7 +106,7 @@ pub(crate) enum Frame {
     Control { lane: u32, body: Vec<u8> },
 }
 
-/// What reading gave.
+/// The result of an attempt to read a frame.
 pub(crate) enum FrameInput {
     Frame(Frame),
     Pending,
@@ -118,12 +119,12 @@ pub(crate) struct FrameReader {
     seal: Option<Seal>,
     head: [u8; HEAD_BYTES_MAX],
     head_got: usize,
-    body: Option<(FrameHeader, Body)>,
+    body: Option<(FrameHeader, FrameBody)>,
     body_got: usize,
 }
 
 impl FrameReader {
-    /// Objects may have `slot_bytes` at most.
+    /// A reader of objects of at most `slot_bytes`.
     pub(crate) fn new(slot_bytes: u32) -> FrameReader {
         FrameReader {
             slot_bytes,
@@ -161,7 +162,7 @@ impl FrameReader {
         }
     }
 
-    /// Whether a frame has begun and is not whole.
+    /// Returns true while a frame has arrived in part.
     pub(crate) fn is_midway(&self) -> bool {
         self.head_got > 0
     }
@@ -189,10 +190,11 @@ impl FrameReader {
             let slot_bytes = self.slot_bytes.min(u32::try_from(slots.slot_bytes()).unwrap_or(u32::MAX));
             let header = FrameHeader::decode(self.header(), slot_bytes)?;
             let body = match header.kind {
-                FrameKind::Control => Body::Control(vec![0; header.body_len as usize]),
-                // A credit stands for a free slot, so there is one unless the peer took more than it was given.
+                FrameKind::Control => FrameBody::Control(vec![0; header.body_len as usize]),
+                // A credit stands for a free slot, so the lease fails only if the peer sent more objects than
+                // it had credits.
                 FrameKind::Object | FrameKind::Bundle => {
-                    Body::Slot(slots.try_lease().ok_or(TransportError::NoCredit)?)
+                    FrameBody::Slot(slots.try_lease().ok_or(TransportError::NoCredit)?)
                 }
             };
             self.body = Some((header, body));
@@ -219,8 +221,8 @@ impl FrameReader {
             seal.open(&encoded, &mut body.bytes_mut()[..header.body_len as usize], &tag)?;
         }
         Ok(Some(match body {
-            Body::Slot(slot) => Frame::Object(Incoming { header, slot }),
-            Body::Control(body) => Frame::Control { lane: header.lane, body },
+            FrameBody::Slot(slot) => Frame::Object(Incoming { header, slot }),
+            FrameBody::Control(body) => Frame::Control { lane: header.lane, body },
         }))
     }
 }

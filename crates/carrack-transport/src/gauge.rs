@@ -1,4 +1,4 @@
-//! What the kernel knows of a connection: bytes that wait for their turn, and how the path does.
+//! The kernel's view of a TCP connection: unsent bytes, and the state of the path.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
@@ -9,21 +9,21 @@ use std::time::Duration;
 
 use rustix::ioctl::{Getter, Opcode, ioctl};
 
-/// `SIOCOUTQNSD` (linux/sockios.h): what was not sent, in bytes, as an `int`.
+/// `SIOCOUTQNSD` (linux/sockios.h): the unsent bytes, as an `int`.
 const NOT_SENT: Opcode = 0x894B;
 
-/// Looks at a connection that somebody else has.
+/// Reads the state of a connection that an endpoint owns.
 #[derive(Clone, Debug)]
 pub struct Gauge(Weak<TcpStream>);
 
-/// How a connection's path does, as TCP sees it (`TCP_INFO`, tcp(7)).
+/// The state of a connection's path, as TCP measures it (`TCP_INFO`, tcp(7)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathState {
     /// The smoothed round trip.
     pub round_trip: Duration,
-    /// Segments with data that were sent, those that were sent again among them.
+    /// Segments with data that were sent, with the retransmitted ones.
     pub segments: u64,
-    /// Those that were sent again.
+    /// Segments with data that were retransmitted.
     pub retransmitted: u64,
 }
 
@@ -46,20 +46,22 @@ impl Gauge {
         Gauge(Arc::downgrade(stream))
     }
 
-    /// Bytes that were written and not sent yet; none when the connection is closed or broken.
+    /// Bytes that were written and not sent yet; 0 when the connection is closed or broken.
     pub fn unsent_bytes(&self) -> u64 {
         let Some(stream) = self.0.upgrade() else { return 0 };
-        // SAFETY: of a TCP socket the kernel writes an `int`, which is what the getter has room for, and keeps no pointer.
+        // SAFETY: for a TCP socket the kernel writes an `int`, for which the getter has room, and keeps no
+        // pointer.
         let count = unsafe { ioctl(&*stream, Getter::<NOT_SENT, c_int>::new()) };
         count.ok().and_then(|count| u64::try_from(count).ok()).unwrap_or(0)
     }
 
-    /// How the path does; nothing when the connection is closed.
+    /// The state of the path; `None` when the connection is closed.
     pub fn path(&self) -> Option<PathState> {
         let stream = self.0.upgrade()?;
         let mut info = TcpInfo::default();
         let mut len = size_of::<TcpInfo>() as libc::socklen_t;
-        // SAFETY: the kernel writes `len` bytes at most, plain numbers, to memory that is as large; it keeps no pointer.
+        // SAFETY: the kernel writes at most `len` bytes, plain numbers, to memory of that size; it keeps no
+        // pointer.
         let failed = unsafe {
             let (level, name) = (libc::IPPROTO_TCP, libc::TCP_INFO);
             libc::getsockopt(stream.as_raw_fd(), level, name, (&raw mut info).cast(), &raw mut len)

@@ -1,10 +1,10 @@
 //! Moves slots between the two ends of a session.
 //!
-//! A session has several *endpoints* at each end; each moves one object at a time, in order. An endpoint is driven by
-//! whoever holds it: an I/O thread that lends it some patience, or the comm thread, which never waits. Everything that
-//! is common to all transports is in [`SendEndpoint`] and [`ReceiveEndpoint`] and checked by [`conformance`].
+//! A session has several *endpoints* at each end. An endpoint moves one object at a time, in order. An I/O
+//! thread drives it and may wait in it for a short time, or the comm thread drives it and never waits.
+//! [`SendEndpoint`] and [`ReceiveEndpoint`] are common to all transports, and [`conformance`] checks them.
 //!
-//! Knows nothing of file names.
+//! This crate doesn't know file names.
 
 pub mod conformance;
 mod endpoint;

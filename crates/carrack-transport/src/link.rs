@@ -1,8 +1,8 @@
-//! The control link: control messages over a pair of descriptors such as the pipes of ssh, or over TLS, and, where no
-//! data connection could be made, the objects too.
+//! The control link: control messages over a pair of descriptors such as the pipes of ssh, or over TLS, and
+//! objects too where no data connection could be made.
 //!
-//! Before the session runs it is used with deadlines by one thread; then it belongs to the comm thread, which never
-//! waits for it.
+//! Before the session runs, one thread uses the link with deadlines. Then it belongs to the comm thread,
+//! which never waits for it.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice};
@@ -19,32 +19,32 @@ use crate::framing::{Frame, FrameInput, FrameReader, FrameWriter};
 use crate::seal::SECRET_BYTES;
 use crate::tls::TlsChannel;
 
-/// What came over the link.
+/// The result of an attempt to receive.
 #[derive(Debug)]
 pub enum LinkInput {
-    /// The body of a control message, and the lane that it is for.
+    /// The body of a control message, with its lane.
     Control {
-        /// 0 is the first lane.
+        /// The lane's index; 0 is the first.
         lane: u32,
-        /// As encoded.
+        /// The encoded message.
         body: Vec<u8>,
     },
     /// An object.
     Object(Incoming),
-    /// Nothing (more) at present.
+    /// No whole frame at present.
     Pending,
-    /// The other end is gone.
+    /// The other end has closed the link.
     Closed,
 }
 
-/// What carries the bytes of a control link. Authenticated and encrypted, but for links within a process.
+/// The byte stream under a control link. Authenticated and encrypted, except for links within a process.
 #[derive(Debug)]
 pub enum Channel {
-    /// Somebody else protects what goes through: ssh.
+    /// A pair of descriptors, protected by ssh.
     Pipes {
-        /// To read from.
+        /// The descriptor to read from.
         input: OwnedFd,
-        /// To write to.
+        /// The descriptor to write to.
         output: OwnedFd,
     },
     /// TLS 1.3 between the two ends.
@@ -66,7 +66,7 @@ impl Channel {
         }
     }
 
-    /// Whether all that was written has left this process.
+    /// Sends encrypted bytes that wait. Returns true if none is left in this process.
     fn push(&mut self) -> io::Result<bool> {
         match self {
             Channel::Pipes { .. } => Ok(true),
@@ -94,12 +94,12 @@ pub struct Link {
     channel: Channel,
     reader: FrameReader,
     queue: VecDeque<FrameWriter>,
-    /// Readable when waiting shall end.
+    /// Readable when a wait must end.
     interrupt: Option<OwnedFd>,
 }
 
 impl Link {
-    /// Over a channel; its descriptors become non-blocking. Objects may have `slot_bytes` at most.
+    /// A link over a channel, whose descriptors become non-blocking. Objects may have `slot_bytes` at most.
     pub fn new(channel: Channel, slot_bytes: u32) -> io::Result<Link> {
         for fd in [channel.input(), channel.output()] {
             fcntl_setfl(fd, fcntl_getfl(fd)? | OFlags::NONBLOCK)?;
@@ -107,12 +107,12 @@ impl Link {
         Ok(Link { channel, reader: FrameReader::new(slot_bytes), queue: VecDeque::new(), interrupt: None })
     }
 
-    /// The same, of two pipes or the two ends of one socket.
+    /// A link over two pipes or both ends of one socket.
     pub fn over_pipes(input: OwnedFd, output: OwnedFd, slot_bytes: u32) -> io::Result<Link> {
         Link::new(Channel::Pipes { input, output }, slot_bytes)
     }
 
-    /// The secret that only the two ends of this link have; nothing where it is not one TLS connection.
+    /// The secret that only the two ends of this link have; `None` for a link other than one TLS connection.
     pub fn exporter(&self) -> Result<Option<[u8; SECRET_BYTES]>, rustls::Error> {
         match &self.channel {
             Channel::Pipes { .. } => Ok(None),
@@ -120,13 +120,13 @@ impl Link {
         }
     }
 
-    /// The calls with a deadline also end, with `ErrorKind::Interrupted`, when `fd` becomes readable; nothing for
-    /// only at their deadline.
+    /// Makes the calls with a deadline also end, with `ErrorKind::Interrupted`, when `fd` becomes readable.
+    /// With `None` they end only at the deadline.
     pub fn interrupt_on(&mut self, fd: Option<OwnedFd>) {
         self.interrupt = fd;
     }
 
-    /// Whether that has happened.
+    /// Returns true if the interrupting descriptor is readable.
     pub fn is_interrupted(&self) -> bool {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         self.interrupt.as_ref().is_some_and(|fd| {
@@ -135,25 +135,25 @@ impl Link {
         })
     }
 
-    /// Whether it is a TLS connection of this process.
+    /// Returns true if the channel is a TLS connection of this process.
     pub fn is_tls(&self) -> bool {
         matches!(self.channel, Channel::Tls(_))
     }
 
-    /// Has the kernel, too, notice that the other end has vanished, within about `patience`; where ssh carries the link, ssh
-    /// does. What it can't set, it does without: the session watches by itself.
+    /// Makes the kernel notice within about `patience` that the other end has vanished. Where ssh carries the
+    /// link, ssh does so. Errors are ignored, as the session has a watch of its own.
     pub fn set_patience(&self, patience: Duration) {
         if let Channel::Tls(tls) = &self.channel {
             tls.set_patience(patience);
         }
     }
 
-    /// From now on, objects may have `slot_bytes` at most. Only between two frames.
+    /// Sets the largest object to `slot_bytes`. Only between two frames.
     pub fn set_slot_bytes(&mut self, slot_bytes: u32) {
         self.reader = FrameReader::new(slot_bytes);
     }
 
-    /// Queues a control message for the first lane, or the only one that this link leads to.
+    /// Queues a control message for the first lane, or for the only lane of this link.
     pub fn queue_control(&mut self, body: Vec<u8>) {
         self.queue_control_for(0, body);
     }
@@ -168,18 +168,18 @@ impl Link {
         self.queue.push_back(FrameWriter::object(header, slot));
     }
 
-    /// Frames that are not out yet.
+    /// Frames that have not left this process.
     pub fn queued_count(&self) -> usize {
         let is_leaving = matches!(&self.channel, Channel::Tls(tls) if tls.has_unsent());
         self.queue.len() + usize::from(is_leaving)
     }
 
-    /// Whether something waits to be received that `poll` does not tell of.
+    /// Returns true if bytes are decrypted and unread, which `poll` does not show.
     pub fn has_unread(&self) -> bool {
         matches!(&self.channel, Channel::Tls(tls) if tls.has_unread())
     }
 
-    /// Writes what can be written without waiting; true when nothing is left.
+    /// Writes without waiting. Returns true when the queue is empty.
     pub fn flush(&mut self) -> io::Result<bool> {
         while let Some(frame) = self.queue.front_mut() {
             let channel = &mut self.channel;
@@ -191,7 +191,7 @@ impl Link {
         self.channel.push()
     }
 
-    /// Reads on without waiting.
+    /// Reads without waiting.
     pub fn receive(&mut self, slots: &SlotPool) -> Result<LinkInput, TransportError> {
         let channel = &mut self.channel;
         Ok(match self.reader.advance(slots, |buffer| channel.read(buffer))? {
@@ -212,7 +212,7 @@ impl Link {
         self.channel.output()
     }
 
-    /// Writes everything that is queued, until `deadline` at most.
+    /// Writes the whole queue, or fails at `deadline`.
     pub fn flush_by(&mut self, deadline: Instant) -> io::Result<()> {
         while !self.flush()? {
             self.wait_for(self.output(), PollFlags::OUT, deadline)?;
@@ -220,14 +220,15 @@ impl Link {
         Ok(())
     }
 
-    /// Ends the link after a last word, so that the other end hears it; waits until `deadline` at most for that end to close.
+    /// Flushes the queue, closes the link and waits until `deadline` at most for the other end to close.
     pub fn part(&mut self, deadline: Instant) {
         if let (Ok(()), Channel::Tls(tls)) = (self.flush_by(deadline), &mut self.channel) {
             tls.part(deadline);
         }
     }
 
-    /// The next control message, until `deadline` at most (`ErrorKind::TimedOut`); nothing if the other end is gone.
+    /// Returns the next control message; `None` if the other end has closed the link. Fails at `deadline`
+    /// with `ErrorKind::TimedOut`.
     pub fn receive_control_by(
         &mut self,
         slots: &SlotPool,
@@ -243,7 +244,7 @@ impl Link {
         }
     }
 
-    /// Raw bytes in front of the first frame: writes `bytes` ahead of everything that is queued.
+    /// Writes raw bytes in front of the first frame, ahead of the queue.
     pub fn write_raw_by(&mut self, mut bytes: &[u8], deadline: Instant) -> io::Result<()> {
         while !bytes.is_empty() {
             match self.channel.write(&[IoSlice::new(bytes)]) {
@@ -261,7 +262,7 @@ impl Link {
         Ok(())
     }
 
-    /// Raw bytes in front of the first frame: fills `buffer` as far as the other end goes on before it closes.
+    /// Reads raw bytes in front of the first frame, until `buffer` is full or the other end closes the link.
     pub fn read_raw_by(&mut self, buffer: &mut [u8], deadline: Instant) -> io::Result<usize> {
         let mut got = 0;
         while got < buffer.len() {

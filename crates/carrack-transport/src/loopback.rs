@@ -1,4 +1,4 @@
-//! Endpoints within one process: the slot itself changes hands, no byte is copied.
+//! Endpoints within one process: they pass the slot on, without a copy.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,46 +14,56 @@ use crate::endpoint::{
 };
 use crate::seal::{TAG_BYTES, Tag};
 
-/// Objects that may wait between the two: one that is taken and one that is ready.
+/// Objects that may wait between the two ends: one is taken while the other is made ready.
 pub(crate) const DEPTH: usize = 2;
 
-/// Of an object that is not sealed.
+/// The tag of an object that is not sealed.
 pub(crate) const NO_TAG: Tag = [0; TAG_BYTES];
 
-/// An eventfd counter that, once raised to its maximum, is not writable.
+/// The value at which an eventfd counter is not writable.
 const EVENTFD_FULL: u64 = u64::MAX - 1;
 
-struct Shared {
-    state: Mutex<State>,
+struct LoopbackShared {
+    state: Mutex<LoopbackState>,
     changed: Condvar,
-    /// Readable while something waits or the sender is gone.
+    /// Readable while an object waits or the sender is gone.
     arrived: OwnedFd,
-    /// Writable while there is room: its counter is full while the queue is.
+    /// Writable while there is room: the counter is full while the queue is full.
     room: OwnedFd,
 }
 
 #[derive(Default)]
-struct State {
+struct LoopbackState {
     waiting: VecDeque<(FrameHeader, Slot, Tag)>,
     is_finished: bool,
     sender_gone: bool,
     receiver_gone: bool,
-    /// Whether the two counters are raised.
+    /// True for each of the two counters that is raised.
     shown: (bool, bool),
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl LoopbackState {
+    fn is_full(&self) -> bool {
+        self.waiting.len() >= DEPTH && !self.receiver_gone
+    }
+
+    /// Returns true if the receiver has an object to take, or the end of the stream to see.
+    fn has_arrived(&self) -> bool {
+        !self.waiting.is_empty() || self.is_finished || self.sender_gone
+    }
+}
+impl LoopbackShared {
+    fn lock(&self) -> MutexGuard<'_, LoopbackState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sleeps up to the caller's patience while `blocked`.
+    /// Sleeps up to the caller's patience while `blocked` returns true.
     fn wait<'a>(
         &'a self,
-        state: MutexGuard<'a, State>,
+        state: MutexGuard<'a, LoopbackState>,
         patience: Patience,
-        blocked: impl Fn(&State) -> bool,
-    ) -> MutexGuard<'a, State> {
+        blocked: impl Fn(&LoopbackState) -> bool,
+    ) -> MutexGuard<'a, LoopbackState> {
         match patience {
             Patience::None => state,
             Patience::Brief => {
@@ -64,10 +74,9 @@ impl Shared {
         }
     }
 
-    /// Makes the two descriptors say what the state is.
-    fn signal(&self, state: &mut State) {
-        let has_arrived = !state.waiting.is_empty() || state.is_finished || state.sender_gone;
-        let is_full = state.waiting.len() >= DEPTH && !state.receiver_gone;
+    /// Updates the readiness of the two descriptors from the state.
+    fn signal(&self, state: &mut LoopbackState) {
+        let (has_arrived, is_full) = (state.has_arrived(), state.is_full());
         let was = std::mem::replace(&mut state.shown, (has_arrived, is_full));
         if was.0 != has_arrived {
             set_counter(&self.arrived, has_arrived, 1);
@@ -80,7 +89,7 @@ impl Shared {
 }
 
 fn set_counter(fd: &OwnedFd, raised: bool, value: u64) {
-    // Both calls fail with EAGAIN where the counter is already as wanted.
+    // Both calls fail with EAGAIN where the counter already has that state.
     let _ = rustix::io::read(fd, &mut [0; 8][..]);
     if raised {
         let _ = rustix::io::write(fd, &value.to_ne_bytes());
@@ -90,7 +99,7 @@ fn set_counter(fd: &OwnedFd, raised: bool, value: u64) {
 /// Two connected endpoints.
 pub fn loopback_pair() -> std::io::Result<(LoopbackSender, LoopbackReceiver)> {
     let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(LoopbackShared {
         state: Mutex::default(),
         changed: Condvar::new(),
         arrived: eventfd(0, flags)?,
@@ -101,7 +110,7 @@ pub fn loopback_pair() -> std::io::Result<(LoopbackSender, LoopbackReceiver)> {
 
 /// The source's end.
 pub struct LoopbackSender {
-    shared: Arc<Shared>,
+    shared: Arc<LoopbackShared>,
 }
 
 impl LoopbackSender {
@@ -125,12 +134,11 @@ impl SendEndpoint for LoopbackSender {
     }
 
     fn advance(&mut self, patience: Patience) -> Result<SendState, TransportError> {
-        let is_full = |state: &State| state.waiting.len() >= DEPTH && !state.receiver_gone;
-        let state = self.shared.wait(self.shared.lock(), patience, is_full);
+        let state = self.shared.wait(self.shared.lock(), patience, LoopbackState::is_full);
         if state.receiver_gone {
             return Err(std::io::Error::from(std::io::ErrorKind::BrokenPipe).into());
         }
-        Ok(if is_full(&state) { SendState::Busy } else { SendState::Idle })
+        Ok(if state.is_full() { SendState::Busy } else { SendState::Idle })
     }
 
     fn readiness(&self) -> BorrowedFd<'_> {
@@ -155,14 +163,13 @@ impl Drop for LoopbackSender {
 
 /// The sink's end.
 pub struct LoopbackReceiver {
-    shared: Arc<Shared>,
+    shared: Arc<LoopbackShared>,
 }
 
 impl LoopbackReceiver {
-    /// The next object, and its seal's tag.
+    /// Takes the next object and its seal's tag.
     pub(crate) fn take_tagged(&mut self, patience: Patience) -> (Received, Tag) {
-        let is_empty = |state: &State| state.waiting.is_empty() && !state.is_finished && !state.sender_gone;
-        let mut state = self.shared.wait(self.shared.lock(), patience, is_empty);
+        let mut state = self.shared.wait(self.shared.lock(), patience, |state| !state.has_arrived());
         if let Some((header, slot, tag)) = state.waiting.pop_front() {
             self.shared.signal(&mut state);
             return (Received::Object(Incoming { header, slot }), tag);

@@ -1,4 +1,4 @@
-//! Names of hosts become addresses, within a time.
+//! Resolution of host names with a time limit.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -6,11 +6,11 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-/// The addresses of `host`, each with `port`. The system's resolver takes as long as its configuration says (resolv.conf(5)) and can't be
-/// interrupted; what it finds after `patience` is dropped.
+/// The addresses of `host`, each with `port`. The system's resolver takes as long as its configuration says
+/// (resolv.conf(5)) and can't be interrupted; a result after `patience` is dropped.
 ///
 /// # Errors
-/// What the resolver says; `TimedOut`.
+/// The resolver's error, or `TimedOut`.
 pub fn resolve(host: &str, port: u16, patience: Duration) -> io::Result<Vec<SocketAddr>> {
     if let Ok(address) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(address, port)]);
@@ -19,11 +19,12 @@ pub fn resolve(host: &str, port: u16, patience: Duration) -> io::Result<Vec<Sock
     let name = host.to_owned();
     thread::Builder::new().name("carrack-resolve".to_owned()).spawn(move || {
         let found = (name.as_str(), port).to_socket_addrs().map(Iterator::collect);
-        // Nobody may be waiting any more.
+        // The receiver may have timed out.
         let _ = sender.send(found);
     })?;
-    let late = || io::Error::new(ErrorKind::TimedOut, "no name server has answered");
-    receiver.recv_timeout(patience).unwrap_or_else(|_| Err(late()))
+    receiver
+        .recv_timeout(patience)
+        .unwrap_or_else(|_| Err(io::Error::new(ErrorKind::TimedOut, "no name server has answered")))
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
-//! Data endpoints over TCP: the source pushes whole objects, the sink's credits bound what is on its way.
+//! Data endpoints over TCP: the source pushes whole objects, and the sink's credits bound the bytes under
+//! way.
 //!
-//! The socket itself blocks for [`Patience::BRIEF_MS`]; a caller without patience asks with `MSG_DONTWAIT`. So one
-//! connection can pass between I/O threads and the comm thread without changing its mode.
+//! The socket blocks for [`Patience::BRIEF_MS`]; a caller without patience passes `MSG_DONTWAIT`. So a
+//! connection passes between I/O threads and the comm thread without a change of its mode.
 
-use std::io::{self, IoSlice};
+use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -22,35 +23,36 @@ use crate::framing::{Frame, FrameInput, FrameReader, FrameWriter};
 use crate::gauge::Gauge;
 use crate::seal::Seal;
 
-/// Below this round-trip time the path is a machine or a building: no pacing is needed there, and BBR's costs a third
-/// of the rate on loopback (6.5 against 9–10 GB/s, measured with 256 KiB sends on 2 cores).
+/// Below this round-trip time the path is a machine or a building and needs no pacing. BBR's pacing costs a
+/// third of the rate on loopback (6.5 against 9–10 GB/s, measured with 256 KiB sends on 2 cores).
 pub(crate) const NEAR_RTT: Duration = Duration::from_millis(1);
 
 /// Below this round-trip time two streams with buffers of [`BESIDE_BUFFER_BYTES`] carry 100 Gbit/s.
 const BESIDE_RTT: Duration = Duration::from_micros(250);
 
-/// Bytes of a socket's buffers (of which the kernel makes twice as many) where the peer is beside us. Left to itself the
-/// kernel lets 4 and 32 MiB grow, and what waits there falls out of the caches: a tenth of the rate on loopback.
+/// The size of a socket's buffers on a path below [`BESIDE_RTT`]; the kernel doubles it. The kernel's own
+/// choice grows to 4 and 32 MiB, and data that waits there leaves the caches: a tenth of the rate on
+/// loopback.
 const BESIDE_BUFFER_BYTES: usize = 1 << 20;
 
-/// The congestion control of near paths: it doesn't pace.
+/// The congestion control of near paths. It doesn't pace.
 const NEAR_CONGESTION_CONTROL: &[u8] = b"cubic";
 
-/// Gives a socket the congestion control of near paths, before it connects or listens, as how long the path is shows
-/// only then. The other way round does not work: a socket that began with BBR is paced for good (Linux 6.18: a timer for
-/// every 64 KiB, a sixth of the CPU time on loopback).
+/// Gives a socket the congestion control of near paths before it connects or listens, as the round-trip time
+/// is known only later. The reverse order fails: a socket that began with BBR is paced for good (Linux 6.18:
+/// a timer for every 64 KiB, a sixth of the CPU time on loopback).
 pub fn begin_near(socket: &SockRef<'_>) {
-    // Not allowed everywhere; then the system's own choice stays.
+    // Not allowed everywhere. An error leaves the system's own choice.
     let _ = socket.set_tcp_congestion(NEAR_CONGESTION_CONTROL);
 }
 
-/// Before a socket connects or listens this bounds what either end sends (TCP_MAXSEG, tcp(7)).
+/// Bounds the segments of both ends (TCP_MAXSEG, tcp(7)). Takes effect before a socket connects or listens.
 pub(crate) fn bound_segments(socket: &SockRef<'_>, bytes: Option<u32>) {
-    // Where that can't be, segments are as large as the system likes.
+    // An error leaves the system's own segment size.
     let _ = bytes.map(|bytes| socket.set_tcp_mss(bytes));
 }
 
-/// A far path gets the system's own congestion control, which an administrator may have chosen for it.
+/// Gives a far path the system's own congestion control, which an administrator may have chosen.
 fn end_far(socket: &SockRef<'_>) -> io::Result<()> {
     let fresh = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
     let name = fresh.tcp_congestion()?;
@@ -58,7 +60,7 @@ fn end_far(socket: &SockRef<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Connects within `timeout`; neither end sends larger segments than `segment_bytes`, if there is a bound.
+/// Connects within `timeout`. Neither end sends larger segments than `segment_bytes`, if given.
 pub(crate) fn connect(
     address: SocketAddr,
     timeout: Duration,
@@ -71,8 +73,8 @@ pub(crate) fn connect(
     Ok(socket.into())
 }
 
-/// Makes an authenticated connection ready for objects; `rtt` was seen during its handshake. Its socket
-/// began with the congestion control of near paths.
+/// Makes an authenticated connection ready for objects. `rtt` is the round-trip time of its handshake. The
+/// socket began with the congestion control of near paths.
 pub fn prepare_stream(stream: &TcpStream, rtt: Duration) -> io::Result<()> {
     let socket = SockRef::from(stream);
     stream.set_nonblocking(false)?;
@@ -89,11 +91,11 @@ pub fn prepare_stream(stream: &TcpStream, rtt: Duration) -> io::Result<()> {
     Ok(())
 }
 
-/// Keepalive probes that may stay without an answer.
+/// Keepalive probes without an answer before the connection counts as broken.
 const PROBES: u32 = 4;
 
-/// Has the kernel notice within about `patience` that the other end of a connection on which nothing is under way has
-/// vanished. It counts in seconds.
+/// Makes the kernel notice within about `patience` that the other end of an idle connection has vanished. The
+/// kernel counts in seconds.
 pub(crate) fn keep_alive(socket: &SockRef<'_>, patience: Duration) -> io::Result<()> {
     let second = Duration::from_secs(1);
     let keepalive = TcpKeepalive::new()
@@ -108,12 +110,12 @@ pub struct TcpSender {
     stream: Arc<TcpStream>,
     seal: Option<Seal>,
     frame: Option<FrameWriter>,
-    /// What follows the frame, if its body is still in a file.
+    /// The body that follows the frame, if it is sent from a file.
     extent: Option<ExtentWriter>,
 }
 
 impl TcpSender {
-    /// Over a connection that [`prepare_stream`] has seen.
+    /// A sender on a connection that [`prepare_stream`] has made ready.
     pub fn new(stream: TcpStream) -> TcpSender {
         TcpSender::sealed(stream, None)
     }
@@ -157,10 +159,9 @@ impl SendEndpoint for TcpSender {
         if let Some(frame) = &mut self.frame {
             let mut flags = send_flags(patience);
             flags.set(SendFlags::MORE, self.extent.is_some());
-            let send = |parts: &[IoSlice<'_>]| {
-                Ok(sendmsg(stream, parts, &mut SendAncillaryBuffer::default(), flags)?)
-            };
-            if !frame.advance(send)? {
+            let is_sent = frame
+                .advance(|parts| Ok(sendmsg(stream, parts, &mut SendAncillaryBuffer::default(), flags)?))?;
+            if !is_sent {
                 return Ok(SendState::Busy);
             }
             self.frame = None;
@@ -198,12 +199,13 @@ pub(crate) fn send_flags(patience: Patience) -> SendFlags {
 pub struct TcpReceiver {
     stream: TcpStream,
     reader: FrameReader,
-    /// Bytes that arrived, together with those of other connections.
+    /// The counter of bytes that arrived, shared with other connections.
     arrived: Arc<AtomicU64>,
 }
 
 impl TcpReceiver {
-    /// Over a connection that [`prepare_stream`] has seen; objects may have `slot_bytes` at most.
+    /// A receiver on a connection that [`prepare_stream`] has made ready. Objects may have `slot_bytes` at
+    /// most.
     pub fn new(stream: TcpStream, slot_bytes: u32) -> TcpReceiver {
         TcpReceiver::sealed(stream, slot_bytes, None)
     }

@@ -1,6 +1,7 @@
-//! The control channel over TLS 1.3 (RFC 8446): a socket and a rustls connection, never waiting once it stands.
+//! The control channel over TLS 1.3 (RFC 8446): a socket and a rustls connection, which never waits after the
+//! handshake.
 //!
-//! Who the other end may be is the matter of the configuration that the caller brings.
+//! The caller's configuration decides which peers are accepted.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -17,10 +18,10 @@ use crate::link::to_timespec;
 use crate::seal::{EXPORTER_LABEL, SECRET_BYTES};
 use crate::tcp::keep_alive;
 
-/// Plaintext that may wait to be encrypted: a few control messages.
+/// Plaintext that may wait for encryption: a few control messages.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// Why no channel came to stand.
+/// The reason why the handshake failed.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// The connection broke, or closed, or took too long (`ErrorKind::TimedOut`).
@@ -32,8 +33,8 @@ pub enum TlsError {
 }
 
 impl TlsError {
-    /// What TLS has against the other end, where that is why a channel that stood can't be read: with TLS 1.3 a client
-    /// hears only then that the server does not accept it (RFC 8446 §4.4.2.4).
+    /// The TLS error in an error of reading. With TLS 1.3 a client learns only after the handshake that the
+    /// server does not accept it (RFC 8446 §4.4.2.4).
     pub fn in_io(error: &io::Error) -> Option<TlsError> {
         let inner = error.get_ref()?.downcast_ref::<rustls::Error>()?;
         Some(TlsError::Tls(inner.clone()))
@@ -44,7 +45,7 @@ impl TlsError {
 pub struct TlsChannel {
     socket: TcpStream,
     connection: Connection,
-    /// Decrypted bytes that nobody has read.
+    /// Decrypted bytes that were not read.
     unread: usize,
 }
 
@@ -55,7 +56,7 @@ impl std::fmt::Debug for TlsChannel {
 }
 
 impl TlsChannel {
-    /// The end that connected. The handshake is done by `deadline`, or fails.
+    /// The connecting end. Fails if the handshake is not done by `deadline`.
     pub fn client(
         socket: TcpStream,
         config: Arc<ClientConfig>,
@@ -65,7 +66,7 @@ impl TlsChannel {
         TlsChannel::new(socket, ClientConnection::new(config, server)?.into(), deadline)
     }
 
-    /// The end that was connected to.
+    /// The accepting end. Fails if the handshake is not done by `deadline`.
     pub fn server(
         socket: TcpStream,
         config: Arc<ServerConfig>,
@@ -79,11 +80,11 @@ impl TlsChannel {
         socket.set_nonblocking(true)?;
         let mut channel = TlsChannel { socket, connection, unread: 0 };
         channel.connection.set_buffer_limit(Some(BUFFER_BYTES));
-        // What the server says last has to leave too, though the handshake is over for it.
+        // The last handshake messages of a server leave after its handshake is complete.
         while channel.connection.is_handshaking() || channel.connection.wants_write() {
             let shaken = channel.shake(deadline);
             if let Err(error) = shaken {
-                // An alert tells the other end why.
+                // An alert tells the other end the reason.
                 let _ = channel.push();
                 return Err(error);
             }
@@ -122,12 +123,12 @@ impl TlsChannel {
         }
     }
 
-    /// What the other end showed, its own certificate first; nothing if it showed none.
+    /// The other end's certificate chain, its own certificate first; `None` if it sent none.
     pub fn peer_certificates(&self) -> Option<&[CertificateDer<'static>]> {
         self.connection.peer_certificates()
     }
 
-    /// The application protocol that both ends agreed on (RFC 7301); nothing if they did not.
+    /// The application protocol that both ends agreed on (RFC 7301); `None` without an agreement.
     pub fn protocol(&self) -> Option<&[u8]> {
         self.connection.alpn_protocol()
     }
@@ -137,8 +138,9 @@ impl TlsChannel {
         &self.socket
     }
 
-    /// Bytes that are not acknowledged for so long end the connection (TCP_USER_TIMEOUT, tcp(7)), and so does an end that
-    /// answers no probe. The other end always reads, so that a closed window is no reason for it.
+    /// Makes the connection fail when sent bytes stay unacknowledged for `patience` (TCP_USER_TIMEOUT,
+    /// tcp(7)), or keepalive probes unanswered. A closed window never causes this, as the other end always
+    /// reads.
     pub(crate) fn set_patience(&self, patience: Duration) {
         let socket = SockRef::from(&self.socket);
         let _ = socket.set_tcp_user_timeout(Some(patience));
@@ -155,7 +157,7 @@ impl TlsChannel {
         Ok(())
     }
 
-    /// Whether decrypted bytes wait to be read, of which `poll` knows nothing.
+    /// Returns true if decrypted bytes wait to be read. `poll` does not show them.
     pub(crate) fn has_unread(&self) -> bool {
         self.unread > 0
     }
@@ -164,13 +166,13 @@ impl TlsChannel {
         self.socket.as_fd()
     }
 
-    /// Whether encrypted bytes wait for the socket.
+    /// Returns true if encrypted bytes wait for the socket.
     pub(crate) fn has_unsent(&self) -> bool {
         self.connection.wants_write()
     }
 
-    /// Reads without waiting. An end that is gone without a word of parting reads as one that closed: the session knows
-    /// by its own messages whether it was over.
+    /// Reads without waiting. A connection without a close_notify reads as closed: the session knows from its
+    /// own messages whether it was complete.
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             match self.connection.reader().read(buffer) {
@@ -184,20 +186,20 @@ impl TlsChannel {
             }
             self.connection.read_tls(&mut self.socket)?;
             let decrypted = self.decrypt();
-            // Answers to key updates, and alerts.
+            // Sends answers to key updates, and alerts.
             let _ = self.push();
             decrypted.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
         }
     }
 
-    /// Takes what it can for sending, and sends what the socket takes, without waiting.
+    /// Takes as many bytes as fit, and sends as many as the socket takes, without waiting.
     pub(crate) fn write(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         let taken = self.connection.writer().write_vectored(parts)?;
         self.push()?;
         if taken == 0 { Err(ErrorKind::WouldBlock.into()) } else { Ok(taken) }
     }
 
-    /// Sends what waits, without waiting itself; true when nothing is left.
+    /// Sends encrypted bytes without waiting. Returns true when none is left.
     pub(crate) fn push(&mut self) -> io::Result<bool> {
         while self.connection.wants_write() {
             match self.connection.write_tls(&mut self.socket) {
@@ -210,9 +212,9 @@ impl TlsChannel {
         Ok(true)
     }
 
-    /// Closes after a last word. A socket that is closed with bytes in it that nobody read resets the connection, and with
-    /// that the other end may lose what it was told (RFC 2525 §2.17): so what still comes is thrown away until that end has
-    /// closed too, or the deadline.
+    /// Closes the channel after the last message. A socket that is closed with unread bytes resets the
+    /// connection, and the other end may then lose the last message (RFC 2525 §2.17). So this call discards
+    /// input until the other end has closed too, or until the deadline.
     pub(crate) fn part(&mut self, deadline: Instant) {
         self.connection.send_close_notify();
         if self.push().is_err() || self.socket.shutdown(Shutdown::Write).is_err() {
@@ -237,7 +239,7 @@ impl TlsChannel {
 impl Drop for TlsChannel {
     fn drop(&mut self) {
         self.connection.send_close_notify();
-        // The other end may be gone, or not listen.
+        // Fails if the other end is gone.
         let _ = self.push();
     }
 }

@@ -1,4 +1,4 @@
-//! What an X.509 certificate says (RFC 5280), in carrack's words. Whether to believe it is not decided here.
+//! The content of an X.509 certificate (RFC 5280). This module does not decide whether to trust it.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,13 +9,13 @@ use thiserror::Error;
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 use x509_parser::x509::X509Name;
 
-/// A certificate that can't be understood.
+/// A certificate that can't be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum CertificateError {
-    /// It isn't one.
+    /// The bytes are not a certificate.
     #[error("this is no X.509 certificate")]
     Format,
-    /// A part that has to be understood can't be.
+    /// A required part can't be read.
     #[error("the certificate's extensions can't be read")]
     Extensions,
 }
@@ -24,52 +24,52 @@ pub enum CertificateError {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint(pub [u8; 32]);
 
-/// One of the names that a certificate is for.
+/// A name that a certificate is valid for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AlternativeName {
-    /// A URI, as SPIFFE has it.
+    /// A URI, such as a SPIFFE ID.
     Uri(String),
-    /// A host's name.
+    /// A host name.
     Dns(String),
-    /// A host's address.
+    /// A host address.
     Ip(IpAddr),
     /// A mail address.
     Email(String),
-    /// A kind that isn't shown in words.
+    /// A name of another kind.
     Other,
 }
 
-/// What a certificate may be used for.
+/// The permitted uses of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Uses {
-    /// To sign other certificates.
+    /// Signing other certificates.
     pub authority: bool,
-    /// To be a server.
+    /// TLS server.
     pub server: bool,
-    /// To be a client.
+    /// TLS client.
     pub client: bool,
 }
 
-/// What a certificate says.
+/// The content of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificate {
-    /// Whom it is about, as RFC 4514 writes names.
+    /// The subject's name, as RFC 4514 writes names.
     pub subject: String,
-    /// Who signed it.
+    /// The issuer's name.
     pub issuer: String,
     /// The subject's common names; more than one is unusual.
     pub common_names: Vec<String>,
-    /// The names that it is for.
+    /// The names that the certificate is valid for.
     pub names: Vec<AlternativeName>,
-    /// What it may be used for.
+    /// The permitted uses.
     pub uses: Uses,
     /// Valid from, seconds since 1970.
     pub not_before_s: i64,
     /// Valid until, seconds since 1970.
     pub not_after_s: i64,
-    /// Its number, unique for its issuer, in hexadecimal digits.
+    /// The serial number, unique for the issuer, in hexadecimal digits.
     pub serial: String,
-    /// SHA-256 of all of it.
+    /// SHA-256 of the DER.
     pub fingerprint: Fingerprint,
     /// The DER of the key's `SubjectPublicKeyInfo`.
     pub public_key: Vec<u8>,
@@ -78,10 +78,10 @@ pub struct Certificate {
 }
 
 impl Certificate {
-    /// Reads one from its DER.
+    /// Reads a certificate from its DER.
     ///
     /// # Errors
-    /// If it can't be understood as a whole.
+    /// If any part can't be read.
     pub fn parse(der: &[u8]) -> Result<Certificate, CertificateError> {
         let (rest, x509) = X509Certificate::from_der(der).map_err(|_| CertificateError::Format)?;
         if !rest.is_empty() {
@@ -103,7 +103,7 @@ impl Certificate {
         })
     }
 
-    /// Whether it names itself as who signed it: then nobody else vouches for what it says.
+    /// Returns true if subject and issuer are the same: no other certificate vouches for its content.
     pub fn is_self_issued(&self) -> bool {
         self.subject_der == self.issuer_der
     }
@@ -114,7 +114,7 @@ impl Certificate {
     }
 }
 
-/// Whether `authority`'s key signed the certificate, and both say so.
+/// Returns true if `authority`'s key signed the certificate, and both have matching names.
 pub(crate) fn is_signed_by(certificate: &CertificateDer<'_>, authority: &CertificateDer<'_>) -> bool {
     let (Ok((_, certificate)), Ok((_, authority))) =
         (X509Certificate::from_der(certificate), X509Certificate::from_der(authority))
@@ -126,7 +126,7 @@ pub(crate) fn is_signed_by(certificate: &CertificateDer<'_>, authority: &Certifi
 }
 
 impl Fingerprint {
-    /// Of a certificate's DER.
+    /// The fingerprint of a certificate's DER.
     pub fn of(der: &[u8]) -> Fingerprint {
         let mut bytes = [0; 32];
         bytes.copy_from_slice(digest(&SHA256, der).as_ref());
@@ -191,7 +191,7 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
     v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
 }
 
-/// A certificate that does not say what it is for may be used as server and client alike (RFC 5280, 4.2.1.12).
+/// A certificate without extended key usage may be used as server and as client (RFC 5280, 4.2.1.12).
 fn uses(x509: &X509Certificate<'_>) -> Result<Uses, CertificateError> {
     let basic = x509.basic_constraints().map_err(|_| CertificateError::Extensions)?;
     let extended = x509.extended_key_usage().map_err(|_| CertificateError::Extensions)?;
@@ -201,7 +201,7 @@ fn uses(x509: &X509Certificate<'_>) -> Result<Uses, CertificateError> {
     Ok(Uses { authority, server, client })
 }
 
-/// Without the zero that keeps DER's number from being negative.
+/// Removes the zero that keeps a DER number from being negative.
 fn significant(serial: &[u8]) -> &[u8] {
     match serial {
         [0, rest @ ..] if !rest.is_empty() => rest,
@@ -209,7 +209,7 @@ fn significant(serial: &[u8]) -> &[u8] {
     }
 }
 
-/// In lower-case hexadecimal digits.
+/// Lower-case hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -251,7 +251,7 @@ mod tests {
             let mut der = rcgen::generate_simple_self_signed(vec!["a".into()]).unwrap().cert.der().to_vec();
             let at = at % der.len();
             der[at] = value;
-            // Either what it says now, or an error.
+            // Either the changed content, or an error.
             let _ = Certificate::parse(&der);
         }
     }

@@ -1,8 +1,8 @@
-//! Who somebody is, and how that is known.
+//! Identities, and the way in which each was proved.
 //!
-//! All ways lead to names of one kind: `alice` of a certificate, of the public keys file and of a token are the same
-//! identity to a daemon's configuration. Whoever is trusted to give names is trusted with all of them; `How` says, in
-//! the audit log, who gave it.
+//! All ways lead to names of one kind: `alice` of a certificate, of the public keys file and of a token are
+//! the same identity to a daemon's configuration. A trusted issuer of names is trusted with all names; in the
+//! audit log, `How` shows the issuer.
 
 use rustls::pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
@@ -12,76 +12,76 @@ use crate::certificate::{AlternativeName, Certificate, CertificateError};
 use crate::name::{NameError, check_identity_name};
 use crate::public_keys::PublicKeys;
 
-/// Somebody, proved.
+/// A proved identity.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// What the daemon's configuration calls them.
+    /// The name in the daemon's configuration.
     pub name: String,
-    /// How that is known.
+    /// The proof.
     #[serde(flatten)]
     pub how: How,
 }
 
-/// How somebody proved who they are.
+/// The proof of an identity.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "how", rename_all = "snake_case")]
 pub enum How {
-    /// By a certificate of one of the CAs.
+    /// A certificate of one of the CAs.
     Certificate {
-        /// Its number, in hexadecimal digits.
+        /// The certificate's serial number, in hexadecimal digits.
         serial: String,
-        /// SHA-256 of it: `SHA256:` and hexadecimal digits.
+        /// SHA-256 of the certificate: `SHA256:` and hexadecimal digits.
         fingerprint: String,
     },
-    /// By a key of the public keys file.
+    /// A key of the public keys file.
     Key {
-        /// As `ssh-keygen -l` shows it.
+        /// The fingerprint, as `ssh-keygen -l` shows it.
         fingerprint: String,
     },
-    /// By a bearer token.
+    /// A bearer token.
     Token {
-        /// Who signed it.
+        /// The token's issuer.
         issuer: String,
-        /// Its `jti`.
+        /// The token's `jti`.
         id: String,
     },
 }
 
-/// Why a certificate makes nobody known.
+/// The reason why a certificate proves no identity.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum IdentityError {
-    /// There is none.
+    /// There is no certificate.
     #[error("no certificate was shown")]
     NoCertificate,
-    /// It can't be understood.
+    /// The certificate can't be read.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
-    /// It is self-signed, and its key is in no file.
+    /// The certificate is self-signed, and its key is in no file.
     #[error("the certificate is self-signed and its key is not known here")]
     UnknownKey,
-    /// It has neither a name that counts nor exactly one common name.
+    /// The certificate has neither an alternative name of a known kind nor exactly one common name.
     #[error("the certificate names nobody")]
     Nameless,
-    /// What it names can't be an identity's name.
+    /// The name is not a valid name of an identity.
     #[error(transparent)]
     Name(#[from] NameError),
 }
 
 impl Identity {
-    /// Whose certificate this is: the first of a chain that a handshake with [`crate::server_config`] accepted, as
-    /// `rustls::ServerConnection::peer_certificates` gives it, and the same public keys.
+    /// The identity of a certificate: the first of a chain that a handshake with [`crate::server_config`]
+    /// accepted, as `rustls::ServerConnection::peer_certificates` gives it, and the same public keys.
     ///
-    /// It does not check the certificate again: what no handshake accepted proves nothing.
+    /// This does not check the certificate again: without an accepted handshake it proves nothing.
     ///
     /// # Errors
-    /// Why nobody is known by it.
+    /// The reason why it proves no identity.
     pub fn of_peer(chain: &[CertificateDer<'_>], keys: &PublicKeys) -> Result<Identity, IdentityError> {
         let first = chain.first().ok_or(IdentityError::NoCertificate)?;
         Identity::of_certificate(&Certificate::parse(first)?, keys)
     }
 
-    /// A self-issued certificate stands for its key alone, and what it says of itself is not looked at; any other
-    /// stands for the name that its CA put in: the first URI, else DNS name, else mail address, else the common name.
+    /// A self-issued certificate stands for its key alone, and its names are ignored. Any other stands for
+    /// the name that its CA put in: the first URI, else DNS name, else mail address, else the common name.
     pub(crate) fn of_certificate(
         certificate: &Certificate,
         keys: &PublicKeys,
@@ -100,8 +100,13 @@ impl Identity {
 }
 
 fn name_in(certificate: &Certificate) -> Option<&str> {
-    let first = |of: fn(&AlternativeName) -> Option<&str>| certificate.names.iter().find_map(of);
-    first(uri).or_else(|| first(dns)).or_else(|| first(email)).or_else(|| common_name(certificate))
+    let names = &certificate.names;
+    names
+        .iter()
+        .find_map(uri)
+        .or_else(|| names.iter().find_map(dns))
+        .or_else(|| names.iter().find_map(email))
+        .or_else(|| common_name(certificate))
 }
 
 fn uri(name: &AlternativeName) -> Option<&str> {
@@ -116,7 +121,7 @@ fn email(name: &AlternativeName) -> Option<&str> {
     if let AlternativeName::Email(address) = name { Some(address) } else { None }
 }
 
-/// Of two, nobody could say which one counts.
+/// Of two common names, neither takes precedence.
 fn common_name(certificate: &Certificate) -> Option<&str> {
     if let [name] = &certificate.common_names[..] { Some(name) } else { None }
 }

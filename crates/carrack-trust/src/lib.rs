@@ -1,9 +1,9 @@
-//! Who is who: certificates and the small CA that makes them, public keys, bearer tokens, and the TLS configurations
-//! that both ends of a session make of them.
+//! Identities: certificates and the small CA that issues them, public keys, bearer tokens, and the TLS
+//! configurations of both ends of a session.
 //!
-//! All material comes as bytes, so that one process can read files and another use them. Files are touched by
-//! [`Authority`], which owns its directory, and by [`Places`], which knows where a client's material is. No sockets, no
-//! threads; the time is an argument, or rustls' clock.
+//! All material is passed as bytes, so that one process can read files and another use them. Only
+//! [`Authority`], which owns its directory, and [`Places`], which knows a client's files, touch files. No
+//! sockets, no threads; the time is an argument, or rustls' clock.
 
 mod authority;
 mod certificate;

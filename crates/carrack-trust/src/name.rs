@@ -1,36 +1,39 @@
-//! What a name of somebody may look like: names stand in configurations, logs and on terminals.
+//! The form of identity names, which appear in configurations, in logs and on terminals.
 
 use thiserror::Error;
 
-/// The longest name, in bytes: as long as a DNS name.
+/// The longest name, in bytes: that of a DNS name.
 pub const MAX_NAME_BYTES: usize = 255;
 
-/// A name that can't be an identity's.
+/// An invalid name of an identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum NameError {
-    /// There is nothing in it.
+    /// The name is empty.
     #[error("the name is empty")]
     Empty,
-    /// It is longer than [`MAX_NAME_BYTES`].
+    /// The name is longer than [`MAX_NAME_BYTES`].
     #[error("the name is longer than {MAX_NAME_BYTES} bytes")]
     TooLong,
-    /// Something in it can't be shown, or begins or ends it unseen.
+    /// The name has a character that can't be shown, or a blank at an end.
     #[error("the name has control or invisible characters, or blanks at its ends")]
     Unseen,
 }
 
-/// Whether a name can be shown as it is: letters, digits, the signs of ASCII, blanks within.
+/// Checks that a name can be shown as it is: letters, digits, the signs of ASCII, blanks within.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The first problem.
 pub fn check_identity_name(name: &str) -> Result<(), NameError> {
-    let is_seen = |c: char| c.is_ascii_graphic() || c == ' ' || (!c.is_ascii() && c.is_alphanumeric());
     match name {
         "" => Err(NameError::Empty),
         _ if name.len() > MAX_NAME_BYTES => Err(NameError::TooLong),
-        _ if !name.chars().all(is_seen) || name.trim() != name => Err(NameError::Unseen),
+        _ if !name.chars().all(is_visible) || name.trim() != name => Err(NameError::Unseen),
         _ => Ok(()),
     }
+}
+
+fn is_visible(c: char) -> bool {
+    c.is_ascii_graphic() || c == ' ' || (!c.is_ascii() && c.is_alphanumeric())
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What stands in PEM files (RFC 7468): certificates, a private key, lists of revoked certificates.
+//! The items of PEM files (RFC 7468): certificates, a private key, lists of revoked certificates.
 
 use rustls::pki_types::pem::{Error, PemObject};
 use rustls::pki_types::{
@@ -6,19 +6,19 @@ use rustls::pki_types::{
 };
 use thiserror::Error as ThisError;
 
-/// The most items of one file: a system's roots are some 150.
+/// The most items of one file: a system has some 150 roots.
 pub const MAX_ITEMS: usize = 1000;
 
-/// What keeps PEM from being read.
+/// A PEM file that can't be read.
 #[derive(Debug, ThisError)]
 pub enum PemError {
-    /// No item of this kind is in it.
+    /// The file has no item of this kind.
     #[error("there is no {0} in it")]
     Missing(&'static str),
-    /// More items than anybody needs.
+    /// The file has more than [`MAX_ITEMS`].
     #[error("there are more than {MAX_ITEMS} items in it")]
     TooMany,
-    /// It isn't PEM.
+    /// The file is not PEM.
     #[error("it is not PEM: {0}")]
     Format(String),
 }
@@ -31,7 +31,7 @@ pub fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemError
     items(pem, "certificate")
 }
 
-/// All lists of revoked certificates; there may be none.
+/// All lists of revoked certificates, possibly none.
 pub(crate) fn revocation_lists(pem: &[u8]) -> Result<Vec<CertificateRevocationListDer<'static>>, PemError> {
     match items(pem, "list of revoked certificates") {
         Err(PemError::Missing(_)) if pem.trim_ascii().is_empty() => Ok(Vec::new()),

@@ -1,4 +1,4 @@
-//! Where a client's material is, if nobody says. Reads files; the only part of a client's side that does.
+//! The default files of a client's credentials. Only this part of a client's side reads files.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -13,49 +13,50 @@ use crate::tls::{ClientIdentity, ClientTrust};
 /// The largest file that is read: all roots of a system take half a MiB.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
-/// Where to look.
+/// The places of a client's credentials.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places {
-    /// The CAs that the user names (`CARRACK_CA`). What is named has to be there.
+    /// The file of CAs that the user names (`CARRACK_CA`). It must exist.
     pub ca: Option<PathBuf>,
-    /// Who the user is, if that is named: a certificate and its key in one file, a certificate `NAME.pem` with its key in
-    /// `NAME-key.pem` beside it, or an OpenSSH private key. What is named has to be there.
+    /// The file of the user's identity, if named: a certificate and its key in one file, a certificate
+    /// `NAME.pem` with its key in `NAME-key.pem`, or an OpenSSH private key. It must exist.
     pub identity: Option<PathBuf>,
-    /// The user's directory, `~/.config/carrack`: `ca.pem`, `revoked.pem`, `identity.pem`, `identity-key.pem`.
+    /// The user's directory, `~/.config/carrack`: `ca.pem`, `revoked.pem`, `identity.pem`,
+    /// `identity-key.pem`.
     pub user: Option<PathBuf>,
     /// The host's directory: `ca.pem`, `revoked.pem`.
     pub host: PathBuf,
 }
 
-/// Why the material can't be had.
+/// The reason why the credentials can't be read.
 #[derive(Debug, Error)]
 pub enum PlacesError {
     /// A file can't be read.
     #[error("{}: {error}", path.display())]
     Io {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
-    /// A file is larger than any of its kind.
+    /// A file is larger than the limit.
     #[error("{} is too large", .0.display())]
     TooLarge(PathBuf),
-    /// A private key that is not private.
+    /// A private key that others can read.
     #[error("{} can be read by others", .0.display())]
     Exposed(PathBuf),
-    /// One file of a pair.
+    /// One file of a pair is missing.
     #[error("{} is there, but not {}", there.display(), missing.display())]
     Half {
-        /// The one that is there.
+        /// The existing file.
         there: PathBuf,
-        /// The one that isn't.
+        /// The missing file.
         missing: PathBuf,
     },
 }
 
 impl PlacesError {
-    /// What the user can do.
+    /// Advice for the user.
     pub fn hint(&self) -> Option<String> {
         match self {
             PlacesError::Exposed(path) => Some(format!("chmod 600 {}", path.display())),
@@ -65,29 +66,32 @@ impl PlacesError {
     }
 }
 
-/// Not so where HOME is a directory of somebody else, as `su` leaves it: nothing of the user's lies there.
+/// Returns false if HOME is another user's directory, as `su` leaves it: it has no file of this user.
 fn may_enter(directory: &Path) -> bool {
     !directory.metadata().is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
 }
 
+fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
 impl Places {
-    /// Those of this process, by its environment (`CARRACK_CA`, `HOME`).
+    /// The places of this process, from its environment (`CARRACK_CA`, `HOME`).
     pub fn of_process() -> Places {
-        let path = |name: &str| std::env::var_os(name).filter(|value: &OsString| !value.is_empty());
         Places {
-            ca: path("CARRACK_CA").map(PathBuf::from),
+            ca: variable("CARRACK_CA").map(PathBuf::from),
             identity: None,
-            user: path("HOME")
+            user: variable("HOME")
                 .map(|home| PathBuf::from(home).join(".config/carrack"))
                 .filter(|directory| may_enter(directory)),
             host: "/etc/carrack".into(),
         }
     }
 
-    /// What is there: the first CAs of the three places, or none, which means the system's; and the user's identity.
+    /// Reads the first CAs of the three places, or `None` for the system's, and the user's identity.
     ///
     /// # Errors
-    /// If something is there and can't be used.
+    /// If a file exists and can't be used.
     pub fn client_trust(&self) -> Result<ClientTrust, PlacesError> {
         let (cas, crls) = self.authorities()?;
         let identity = match &self.identity {
@@ -97,7 +101,7 @@ impl Places {
         Ok(ClientTrust { cas, crls, identity })
     }
 
-    /// The list of what is revoked stands beside the CAs.
+    /// The list of revoked certificates is in the directory of the CAs.
     fn authorities(&self) -> Result<(Option<Vec<u8>>, Vec<u8>), PlacesError> {
         if let Some(path) = &self.ca {
             return Ok((Some(read(path)?), list_beside(path)?));
@@ -123,16 +127,15 @@ impl Places {
     }
 }
 
-/// What the file is, is seen in it; one with a key has to be private.
+/// Reads an identity by the content of its file. A file with a key must be private.
 fn named_identity(path: &Path) -> Result<ClientIdentity, PlacesError> {
     const SSH_KEY: &[u8] = b"-----BEGIN OPENSSH PRIVATE KEY-----";
     const KEY: &[u8] = b"PRIVATE KEY-----";
-    let holds = |content: &[u8], words: &[u8]| content.windows(words.len()).any(|window| window == words);
     let content = read(path)?;
-    if holds(&content, SSH_KEY) {
+    if contains(&content, SSH_KEY) {
         return Ok(ClientIdentity::SshKey(read_secret(path)?));
     }
-    if holds(&content, KEY) {
+    if contains(&content, KEY) {
         let both = read_secret(path)?;
         return Ok(ClientIdentity::Certificate { chain: both.clone(), key: both });
     }
@@ -143,6 +146,10 @@ fn named_identity(path: &Path) -> Result<ClientIdentity, PlacesError> {
     }
 }
 
+fn contains(content: &[u8], words: &[u8]) -> bool {
+    content.windows(words.len()).any(|window| window == words)
+}
+
 /// `NAME-key.pem` of `NAME.pem`, as `carrack keys issue` names them.
 fn key_beside(path: &Path) -> PathBuf {
     let mut name = path.file_stem().unwrap_or_default().to_owned();
@@ -150,13 +157,13 @@ fn key_beside(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Reads a private key's file, which nobody but its owner (and root) may read.
+/// Reads a private key's file, which only its owner (and root) may read.
 ///
 /// # Errors
 /// If others may read it, or it can't be read.
 pub fn read_secret(path: &Path) -> Result<Vec<u8>, PlacesError> {
     let file = File::open(path).map_err(|error| io_error(path, error))?;
-    // Of the open file: the one that is looked at is the one that is read.
+    // The mode of the open file: the path may lead to another file by the time of the read.
     let mode = file.metadata().map_err(|error| io_error(path, error))?.mode();
     if mode & 0o077 != 0 {
         return Err(PlacesError::Exposed(path.into()));
@@ -207,13 +214,13 @@ mod tests {
 
     use super::*;
 
-    struct World {
+    struct PlacesFixture {
         root: tempfile::TempDir,
         places: Places,
     }
 
-    impl World {
-        fn new() -> World {
+    impl PlacesFixture {
+        fn new() -> PlacesFixture {
             let root = tempfile::tempdir().unwrap();
             let places = Places {
                 user: Some(root.path().join("user")),
@@ -222,7 +229,7 @@ mod tests {
             };
             fs::create_dir(root.path().join("user")).unwrap();
             fs::create_dir(root.path().join("host")).unwrap();
-            World { root, places }
+            PlacesFixture { root, places }
         }
 
         fn put(&self, path: &str, content: &str, mode: u32) -> PathBuf {
@@ -235,8 +242,10 @@ mod tests {
 
     #[test]
     fn the_users_word_counts_before_the_users_file_before_the_hosts() {
-        let mut world = World::new();
-        let cas = |world: &World| world.places.client_trust().unwrap().cas;
+        fn cas(world: &PlacesFixture) -> Option<Vec<u8>> {
+            world.places.client_trust().unwrap().cas
+        }
+        let mut world = PlacesFixture::new();
         assert_eq!(cas(&world), None);
         world.put("host/ca.pem", "host", 0o644);
         assert_eq!(cas(&world), Some(b"host".to_vec()));
@@ -250,7 +259,7 @@ mod tests {
 
     #[test]
     fn the_list_is_the_one_beside_the_cas() {
-        let world = World::new();
+        let world = PlacesFixture::new();
         world.put("host/revoked.pem", "host's", 0o644);
         world.put("user/ca.pem", "user", 0o644);
         assert_eq!(world.places.client_trust().unwrap().crls, b"");
@@ -260,7 +269,7 @@ mod tests {
 
     #[test]
     fn an_identity_is_a_pair_of_files() {
-        let world = World::new();
+        let world = PlacesFixture::new();
         assert!(world.places.client_trust().unwrap().identity.is_none());
         world.put("user/identity.pem", "chain", 0o644);
         assert!(matches!(world.places.client_trust(), Err(PlacesError::Half { .. })));
@@ -272,21 +281,22 @@ mod tests {
 
     #[test]
     fn a_named_identity_is_what_is_in_the_file() {
-        let mut world = World::new();
+        let mut world = PlacesFixture::new();
         world.put("user/identity.pem", "the user's own is not asked for", 0o644);
-        let mut name = |content: &str, mode| {
+        fn name(world: &mut PlacesFixture, content: &str, mode: u32) -> Result<ClientIdentity, PlacesError> {
             world.places.identity = Some(world.put("alice.pem", content, mode));
             world.places.client_trust().map(|trust| trust.identity.unwrap())
-        };
+        }
         let both = "-----BEGIN CERTIFICATE-----\n-----BEGIN PRIVATE KEY-----\n";
-        assert!(matches!(name(both, 0o600), Ok(ClientIdentity::Certificate { chain, key })
+        assert!(matches!(name(&mut world, both, 0o600), Ok(ClientIdentity::Certificate { chain, key })
             if chain == key && chain == both.as_bytes()));
-        assert!(matches!(name(both, 0o644), Err(PlacesError::Exposed(_))));
+        assert!(matches!(name(&mut world, both, 0o644), Err(PlacesError::Exposed(_))));
         let ssh = "-----BEGIN OPENSSH PRIVATE KEY-----\n";
-        assert!(matches!(name(ssh, 0o600), Ok(ClientIdentity::SshKey(key)) if key == ssh.as_bytes()));
-        assert!(matches!(name(ssh, 0o640), Err(PlacesError::Exposed(_))));
+        let identity = name(&mut world, ssh, 0o600);
+        assert!(matches!(identity, Ok(ClientIdentity::SshKey(key)) if key == ssh.as_bytes()));
+        assert!(matches!(name(&mut world, ssh, 0o640), Err(PlacesError::Exposed(_))));
         let chain = "-----BEGIN CERTIFICATE-----\n";
-        assert!(matches!(name(chain, 0o644), Err(PlacesError::Half { missing, .. })
+        assert!(matches!(name(&mut world, chain, 0o644), Err(PlacesError::Half { missing, .. })
             if missing.ends_with("alice-key.pem")));
         world.put("alice-key.pem", "key", 0o600);
         let identity = world.places.client_trust().unwrap().identity;
@@ -297,7 +307,7 @@ mod tests {
 
     #[test]
     fn a_key_that_others_can_read_is_refused() {
-        let world = World::new();
+        let world = PlacesFixture::new();
         world.put("user/identity.pem", "chain", 0o644);
         for mode in [0o640, 0o604, 0o620] {
             let path = world.put("user/identity-key.pem", "key", mode);

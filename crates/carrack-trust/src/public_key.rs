@@ -1,13 +1,13 @@
-//! A public key as it stands in certificates: the DER of its `SubjectPublicKeyInfo` (RFC 5280, 4.1.2.7).
+//! A public key as in certificates: the DER of its `SubjectPublicKeyInfo` (RFC 5280, 4.1.2.7).
 //!
-//! Two kinds, those that the files of this crate may hold: Ed25519 (RFC 8410) and ECDSA on P-256 (RFC 5480).
+//! The files of this crate may hold two kinds: Ed25519 (RFC 8410) and ECDSA on P-256 (RFC 5480).
 
 use ssh_key::public::{EcdsaPublicKey, KeyData};
 
-/// What stands before an Ed25519 key's 32 bytes.
+/// The DER in front of an Ed25519 key's 32 bytes.
 const ED25519_HEAD: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
 
-/// What stands before a P-256 key's 65 bytes (an uncompressed point).
+/// The DER in front of a P-256 key's 65 bytes (an uncompressed point).
 const P256_HEAD: [u8; 26] = [
     0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86,
     0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
@@ -15,7 +15,7 @@ const P256_HEAD: [u8; 26] = [
 const ED25519_BYTES: usize = 32;
 const P256_BYTES: usize = 65;
 
-/// Which signatures a key makes.
+/// The signature algorithm of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyKind {
     /// Ed25519 (RFC 8032).
@@ -31,7 +31,7 @@ pub struct PublicKey {
 }
 
 impl PublicKey {
-    /// The key of a `SubjectPublicKeyInfo`, if it is of a kind that is known here.
+    /// The key of a `SubjectPublicKeyInfo`, if its kind is known.
     pub fn from_spki(spki: &[u8]) -> Option<PublicKey> {
         let key = PublicKey { spki: spki.to_vec() };
         let is_ed25519 = spki.starts_with(&ED25519_HEAD) && spki.len() == ED25519_HEAD.len() + ED25519_BYTES;
@@ -40,7 +40,7 @@ impl PublicKey {
         (is_ed25519 || is_p256).then_some(key)
     }
 
-    /// The key that ssh would know by this data.
+    /// The key in this data of an ssh key.
     pub(crate) fn from_ssh(data: &KeyData) -> Option<PublicKey> {
         match data {
             KeyData::Ed25519(key) => PublicKey::from_spki(&[&ED25519_HEAD, &key.0[..]].concat()),
@@ -51,17 +51,17 @@ impl PublicKey {
         }
     }
 
-    /// Its kind.
+    /// The key's kind.
     pub fn kind(&self) -> KeyKind {
         if self.spki.starts_with(&ED25519_HEAD) { KeyKind::Ed25519 } else { KeyKind::P256 }
     }
 
-    /// The DER of its `SubjectPublicKeyInfo`.
+    /// The DER of the key's `SubjectPublicKeyInfo`.
     pub fn spki(&self) -> &[u8] {
         &self.spki
     }
 
-    /// The key's own bytes: 32 of Ed25519, the point's 65 of P-256.
+    /// The bytes of the key without DER: 32 of Ed25519, the point's 65 of P-256.
     pub fn raw(&self) -> &[u8] {
         match self.kind() {
             KeyKind::Ed25519 => &self.spki[ED25519_HEAD.len()..],

@@ -1,7 +1,8 @@
-//! The public keys that a daemon knows people by: a file in the format of ssh's `authorized_keys` (sshd(8)).
+//! The public keys file of a daemon, in the format of ssh's `authorized_keys` (sshd(8)).
 //!
-//! One key a line: its type, its base64, its comment. The comment is the identity's name and has to be there. Lines with
-//! options admit nobody: what they restrict can't be kept here, so to overlook them would give more than was meant.
+//! One key a line: its type, its base64, its comment. The comment is required: it is the identity's name.
+//! Lines with options are refused: this crate can't apply their restrictions, and ignoring them would grant
+//! more than intended.
 
 use std::collections::HashMap;
 
@@ -13,55 +14,55 @@ use crate::public_key::PublicKey;
 /// The longest line, in bytes: a P-256 key takes 160 and a name 255.
 const MAX_LINE_BYTES: usize = 1024;
 
-/// The most keys, to bound what a file costs: 100 MB of lines.
+/// The most keys of a file, to bound its cost: 100 MB of lines.
 pub const MAX_KEYS: usize = 100_000;
 
 /// The types that a line may begin with.
 const TYPES: [&str; 2] = ["ssh-ed25519", "ecdsa-sha2-nistp256"];
 
-/// How ssh's other types of keys begin.
+/// The beginnings of ssh's other key types.
 const OTHER_TYPES: [&str; 4] = ["ssh-", "ecdsa-sha2-", "sk-", "rsa-sha2-"];
 
-/// What is wrong with a line; the line admits nobody.
+/// The problem of a refused line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum LineProblem {
-    /// Something stands before the key's type.
+    /// The line begins with something other than a key type.
     #[error(
         "the line does not begin with ssh-ed25519 or ecdsa-sha2-nistp256: options are not understood here"
     )]
     Options,
-    /// A key of a type that isn't known here.
+    /// The key has another type.
     #[error("only keys of the types ssh-ed25519 and ecdsa-sha2-nistp256 are admitted")]
     Type,
-    /// The key itself.
+    /// The key can't be read.
     #[error("the key can't be read")]
     Key,
-    /// The comment, which is the name.
+    /// The comment is not a valid name.
     #[error("the comment has to be the identity's name: {0}")]
     Name(#[from] NameError),
-    /// The key was there before, under another name.
+    /// An earlier line has the same key under another name.
     #[error("the same key stands in an earlier line under another name")]
     Twice,
-    /// Longer than any line that makes sense.
+    /// The line is longer than `MAX_LINE_BYTES`, or not text.
     #[error("the line is longer than {MAX_LINE_BYTES} bytes, or no text")]
     Line,
-    /// The file goes on after [`MAX_KEYS`].
+    /// The file has more than [`MAX_KEYS`].
     #[error("there are more than {MAX_KEYS} keys")]
     TooMany,
 }
 
-/// A line that admits nobody, and why.
+/// A refused line with its problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("line {line}: {problem}")]
 pub struct KeyLineError {
-    /// Counted from one.
+    /// The line's number, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The problem.
     pub problem: LineProblem,
 }
 
 impl KeyLineError {
-    /// What the administrator can do.
+    /// Advice for the administrator.
     pub fn hint(&self) -> Option<&'static str> {
         match self.problem {
             LineProblem::Options => {
@@ -74,12 +75,12 @@ impl KeyLineError {
     }
 }
 
-/// Somebody's key.
+/// The key of an identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownKey {
-    /// Whose it is.
+    /// The identity's name.
     pub name: String,
-    /// As `ssh-keygen -l` shows it: `SHA256:` and base64.
+    /// The fingerprint as `ssh-keygen -l` shows it: `SHA256:` and base64.
     pub fingerprint: String,
 }
 
@@ -90,7 +91,7 @@ pub struct PublicKeys {
 }
 
 impl PublicKeys {
-    /// Reads a file's content: the keys of its good lines, and what is wrong with the others.
+    /// Reads a file's content. Returns the keys of its good lines, and the problems of the others.
     pub fn parse(content: &[u8]) -> (PublicKeys, Vec<KeyLineError>) {
         let mut keys = PublicKeys::default();
         let mut errors = Vec::new();
@@ -105,17 +106,17 @@ impl PublicKeys {
         (keys, errors)
     }
 
-    /// Whose key this is.
+    /// The identity of a key.
     pub fn find(&self, spki: &[u8]) -> Option<&KnownKey> {
         self.known.get(spki)
     }
 
-    /// How many keys there are.
+    /// The number of keys.
     pub fn len(&self) -> usize {
         self.known.len()
     }
 
-    /// Whether nobody is known.
+    /// Returns true if there is no key.
     pub fn is_empty(&self) -> bool {
         self.known.is_empty()
     }
@@ -204,7 +205,7 @@ mod tests {
         assert_eq!(problem("ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAgQ== alice"), LineProblem::Type);
         assert_eq!(problem("sk-ssh-ed25519@openssh.com AAAA alice"), LineProblem::Type);
         assert_eq!(problem("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAA alice"), LineProblem::Key);
-        // The type that the line says is not the one of its key.
+        // The line's type differs from the type in its key.
         assert_eq!(problem(&P256.replace("ecdsa-sha2-nistp256 ", "ssh-ed25519 ")), LineProblem::Key);
         assert_eq!(problem(&"x".repeat(MAX_LINE_BYTES + 1)), LineProblem::Line);
     }

@@ -1,12 +1,12 @@
 //! The handshake of a data connection: both ends prove that they hold the session key.
 //!
-//! The key and the listener's nonce came over the authenticated control channel. So the dialer speaks first, and one
-//! message of fixed size is all that is read from a stranger: response (with the dialer's proof) → the listener's
-//! proof. Proofs are BLAKE3 keyed hashes over all that the response says: the listener's nonce, the dialer's own, and
-//! which stream it is to be. The bytes are in `docs/formats/wire.md`.
+//! The key and the listener's nonce travel over the authenticated control channel. So the dialer speaks
+//! first, and the listener reads one message of fixed size from an unauthenticated peer: response (with the
+//! dialer's proof) → the listener's proof. Proofs are BLAKE3 keyed hashes of the response: the listener's
+//! nonce, the dialer's nonce, and the number of the stream. The bytes are in `docs/formats/wire.md`.
 //!
-//! One nonce serves all connections to a listener. A response that somebody captured and sends again is a true one;
-//! the listener refuses it because its [`StreamPlace`] is taken.
+//! One nonce serves all connections to a listener. A replayed response has a valid proof; the listener
+//! refuses it because its [`StreamPlace`] is taken.
 
 use std::time::Duration;
 
@@ -22,18 +22,22 @@ pub const PROOF_BYTES: usize = 32;
 /// Bytes of a [`Response`].
 pub const RESPONSE_BYTES: usize = 116;
 
-/// What a response says, in front of its proof.
+/// Bytes of a [`Response`] before its proof.
 pub const CLAIM_BYTES: usize = RESPONSE_BYTES - PROOF_BYTES;
 
-/// Bytes of a response up to the name of its listener: see [`listener_named`].
+/// Bytes of a response up to the end of the listener's nonce: see [`listener_named`].
 pub const NAMING_BYTES: usize = 52;
 
 const MAGIC: [u8; 8] = *b"carrackd";
 const VERSION: u16 = 3;
 const DIALER: &[u8] = b"carrack data dialer 3";
 const LISTENER: &[u8] = b"carrack data listener 3";
+const SESSION_NAME: &[u8] = b"carrack session name 1";
 
-/// The secret that the two ends of one session share. Never printed.
+/// 128 bits.
+const SESSION_NAME_DIGITS: usize = 32;
+
+/// The secret that both ends of a session share. Never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SessionKey([u8; KEY_BYTES]);
 
@@ -49,9 +53,15 @@ impl SessionKey {
         SessionKey(bytes)
     }
 
-    /// The bytes, for the control channel only.
+    /// The key's bytes, for the control channel only.
     pub fn as_bytes(&self) -> &[u8; KEY_BYTES] {
         &self.0
+    }
+
+    /// Returns a name of the session: equal at both ends, unique, and without information on the key.
+    pub fn session_name(&self) -> String {
+        let name = self.prove(SESSION_NAME, &[]);
+        name.to_hex()[..SESSION_NAME_DIGITS].to_owned()
     }
 
     fn prove(&self, side: &[u8], claim: &[u8]) -> blake3::Hash {
@@ -61,7 +71,7 @@ impl SessionKey {
     }
 }
 
-/// What makes one listener's handshakes differ from every other's: random, told on the control channel.
+/// The random value that makes the handshakes of one listener unique. Sent over the control channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListenerNonce([u8; NONCE_BYTES]);
 
@@ -71,21 +81,21 @@ impl ListenerNonce {
         ListenerNonce(bytes)
     }
 
-    /// A nonce as the control channel tells it; nothing if it has another length.
+    /// A nonce from the control channel, or `None` for a wrong length.
     pub fn from_slice(bytes: &[u8]) -> Option<ListenerNonce> {
         bytes.try_into().ok().map(ListenerNonce)
     }
 
-    /// The bytes, for the control channel.
+    /// The nonce's bytes, for the control channel.
     pub fn as_bytes(&self) -> &[u8; NONCE_BYTES] {
         &self.0
     }
 }
 
-/// Why a data connection is closed.
+/// Reasons to close a data connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AuthError {
-    /// The bytes are not those of this handshake.
+    /// The bytes do not belong to this handshake.
     #[error("not a carrack data connection")]
     NotCarrack,
     /// The handshake of another version.
@@ -96,14 +106,14 @@ pub enum AuthError {
     WrongProof,
 }
 
-/// Whether a connection that began so, with fewer bytes than [`NAMING_BYTES`] maybe, can still be one for data.
+/// Returns true if a connection may be a data connection; `start` may be shorter than [`NAMING_BYTES`].
 pub fn may_begin(start: &[u8]) -> bool {
     let known = start.len().min(MAGIC.len());
     start[..known] == MAGIC[..known]
 }
 
-/// The listener that a response is meant for: where several sessions share a port, whoever accepts a connection there has to
-/// know whose it is. Nothing is proven by it.
+/// Returns the nonce of the listener that a response is for, so that several sessions can share a port. It
+/// proves nothing.
 pub fn listener_named(start: &[u8; NAMING_BYTES]) -> Result<ListenerNonce, AuthError> {
     if start[..8] != MAGIC {
         return Err(AuthError::NotCarrack);
@@ -114,12 +124,12 @@ pub fn listener_named(start: &[u8; NAMING_BYTES]) -> Result<ListenerNonce, AuthE
     }
 }
 
-/// Which of the session's streams a connection is to be. The listener gives each place once.
+/// The number of a connection among the session's streams. The listener accepts each number once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamPlace {
-    /// From 0.
+    /// Counted from 0.
     pub number: u16,
-    /// How many streams the dialer makes in all.
+    /// Number of streams that the dialer opens.
     pub count: u16,
 }
 
@@ -128,8 +138,8 @@ pub struct StreamPlace {
 pub struct Response([u8; RESPONSE_BYTES]);
 
 impl Response {
-    /// For a connection that is to be the stream `place` of the listener with the nonce `listener`. `nonce` are fresh
-    /// random bytes, `rtt` is the path's round trip as the dialer measured it.
+    /// A response for the stream `place` of the listener with the nonce `listener`. `nonce` holds fresh
+    /// random bytes, `rtt` is the path's round-trip time as the dialer measured it.
     pub fn new(
         key: &SessionKey,
         listener: &ListenerNonce,
@@ -165,17 +175,17 @@ impl Response {
         Ok(response)
     }
 
-    /// The bytes.
+    /// The encoded response.
     pub fn as_bytes(&self) -> &[u8; RESPONSE_BYTES] {
         &self.0
     }
 
-    /// Which stream this is.
+    /// The connection's number among the streams.
     pub fn place(&self) -> StreamPlace {
         StreamPlace { number: self.u16_at(10), count: self.u16_at(12) }
     }
 
-    /// The path's round trip.
+    /// The path's round-trip time.
     pub fn rtt(&self) -> Duration {
         let us = [self.0[16], self.0[17], self.0[18], self.0[19]];
         Duration::from_micros(u32::from_le_bytes(us).into())
@@ -194,7 +204,7 @@ impl Response {
         Ok(())
     }
 
-    /// All that it says: what makes this connection differ from every other one, to this listener or another.
+    /// The bytes that the proof covers. They differ between any two connections, also of different listeners.
     pub fn claim(&self) -> &[u8] {
         &self.0[..CLAIM_BYTES]
     }
@@ -230,7 +240,9 @@ mod tests {
         let bytes = response.as_bytes();
         assert_eq!(bytes[..20], *b"carrackd\x03\0\x05\0\x08\0\0\0\x9a\x87\x01\0");
         assert_eq!((&bytes[20..52], &bytes[52..84]), (&[1; 32][..], &[2; 32][..]));
-        let hex = |proof: &[u8]| blake3::Hash::from_slice(proof).unwrap().to_hex().to_string();
+        fn hex(proof: &[u8]) -> String {
+            blake3::Hash::from_slice(proof).unwrap().to_hex().to_string()
+        }
         assert_eq!(hex(&bytes[84..]), "41209f1f782cd03fec8930032fdf760f40e3bfb2e5525591e3ca908f7695518e");
         let proof = response.listener_proof(&key());
         assert_eq!(hex(&proof), "aee0fd455c21618dff6368f96787e4c87958b8604e20ab4214ef3d4212b79dee");

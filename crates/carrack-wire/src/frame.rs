@@ -1,4 +1,4 @@
-//! The fixed header in front of everything that travels after the preamble or the stream handshake.
+//! The fixed header of every frame after the preamble or the stream handshake.
 
 use carrack_model::limits::{CONTROL_BODY_BYTES_MAX, SLOT_BYTES_MAX};
 use carrack_model::{FileId, ObjectId};
@@ -13,10 +13,10 @@ pub const HEADER_BYTES: usize = 80;
 
 const MAGIC: [u8; 4] = *b"CRRK";
 
-/// Flag bits that a reader must know to go on; the others may be ignored.
+/// Flag bits that a reader must know; it may ignore the others.
 const FLAGS_CRITICAL: u32 = 0xffff_0000;
 
-/// What the body is.
+/// Kind of a frame's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum FrameKind {
@@ -24,7 +24,7 @@ pub enum FrameKind {
     Control = 1,
     /// An extent of one file.
     Object = 2,
-    /// The contents of many small files and, behind them, their entry table (M7).
+    /// The contents of many small files, followed by their entry table (M7).
     Bundle = 3,
 }
 
@@ -50,7 +50,7 @@ const _: () = assert!(size_of::<RawHeader>() == HEADER_BYTES);
 /// A frame's header, decoded and checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHeader {
-    /// What the body is.
+    /// Kind of the body.
     pub kind: FrameKind,
     /// Bytes that follow the header.
     pub body_len: u32,
@@ -58,38 +58,39 @@ pub struct FrameHeader {
     pub object: ObjectId,
     /// The file that an object belongs to; 0 otherwise.
     pub file: FileId,
-    /// Where in the file the object begins.
+    /// Offset of the object in the file.
     pub offset: u64,
-    /// Bytes of the entry table at the end of the body: of a bundle, or of an object that announces its file; 0 otherwise.
+    /// Bytes of the entry table at the end of the body, in a bundle or in the first object of an
+    /// inline-announced file; 0 otherwise.
     pub table_len: u32,
-    /// The lane that a control message is for; 0 in data frames, whose stream says it.
+    /// The lane that a control message is for; 0 in data frames, whose connection implies the lane.
     pub lane: u32,
-    /// The check of the body, see `docs/formats/wire.md`; zeros where there is none.
+    /// The check of the body, see `docs/formats/wire.md`; zeros without a check.
     pub check: [u8; 32],
 }
 
-/// Why bytes are not a frame header. All of them end the session: what follows can't be found.
+/// Reasons why bytes are not a frame header. Each ends the session, as the next frame can't be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// Not a header at all.
+    /// No frame magic.
     #[error("garbage where a frame should begin")]
     BadMagic,
-    /// A layout from the future.
+    /// A frame version newer than this build.
     #[error("frame version {0} is not known here")]
     UnknownVersion(u8),
-    /// A kind from the future.
+    /// A frame kind newer than this build.
     #[error("frame kind {0} is not known here")]
     UnknownKind(u8),
-    /// A critical flag from the future.
+    /// A critical flag newer than this build.
     #[error("frame flags {0:#010x} are not known here")]
     UnknownFlags(u32),
-    /// The header says that it is shorter than every header or absurdly long.
+    /// A header length other than [`HEADER_BYTES`].
     #[error("a frame header of {0} bytes")]
     BadHeaderLength(u16),
     /// The body is larger than the limit for its kind.
     #[error("a frame body of {0} bytes, more than the {1} allowed")]
     BodyTooLong(u32, u32),
-    /// The table is longer than the body, or there is one where none may be.
+    /// The table is longer than the body, or the frame may not have one.
     #[error("an entry table of {0} bytes in a body of {1}")]
     BadTableLength(u32, u32),
 }
@@ -109,7 +110,7 @@ impl FrameHeader {
         }
     }
 
-    /// The bytes.
+    /// Encodes the header.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         zerocopy::transmute!(RawHeader {
             magic: MAGIC,
@@ -155,7 +156,7 @@ impl FrameHeader {
         }
         let table_limit = match self.kind {
             FrameKind::Bundle => self.body_len,
-            // An object has contents, and only a file that announces itself has a table.
+            // An object is never empty, and only the objects of an inline-announced file have a table.
             FrameKind::Object if self.file.is_by_itself() => self.body_len.saturating_sub(1),
             FrameKind::Object | FrameKind::Control => 0,
         };
@@ -229,12 +230,11 @@ mod tests {
 
     #[test]
     fn refuses_what_it_does_not_know() {
-        let good = object().encode();
-        let with = |at: usize, value: u8| {
-            let mut bytes = good;
+        fn with(at: usize, value: u8) -> Result<FrameHeader, FrameError> {
+            let mut bytes = object().encode();
             bytes[at] = value;
             FrameHeader::decode(&bytes, 1 << 20)
-        };
+        }
         assert_eq!(with(0, 0), Err(FrameError::BadMagic));
         assert_eq!(with(4, 2), Err(FrameError::UnknownVersion(2)));
         assert_eq!(with(5, 9), Err(FrameError::UnknownKind(9)));
@@ -247,12 +247,12 @@ mod tests {
 
     #[test]
     fn an_object_that_announces_its_file_has_a_table_and_contents() {
-        let by_itself = |table_len| {
+        fn inline_announced(table_len: u32) -> Result<FrameHeader, FrameError> {
             let file = FileId::FIRST_BY_ITSELF;
             FrameHeader::decode(&FrameHeader { file, table_len, ..object() }.encode(), 1 << 20)
-        };
-        assert!(by_itself(0).is_ok() && by_itself(0x0003_ffff).is_ok());
-        assert_eq!(by_itself(0x0004_0000), Err(FrameError::BadTableLength(0x0004_0000, 0x0004_0000)));
+        }
+        assert!(inline_announced(0).is_ok() && inline_announced(0x0003_ffff).is_ok());
+        assert_eq!(inline_announced(0x0004_0000), Err(FrameError::BadTableLength(0x0004_0000, 0x0004_0000)));
     }
 
     #[test]

@@ -1,7 +1,8 @@
-//! What the source has announced and what of it has arrived: the rules that the sink holds the source to.
+//! The announced files and the ranges that arrived: the rules that the sink enforces on the source.
 //!
-//! Ids rise (but for those of files that announce themselves, which come as objects do, in any order), sizes are promises,
-//! no byte arrives twice, a file is committed only when whole. Whoever breaks a rule gets a [`LedgerError`], which ends the session. `T` is what the sink attaches to a file, such as its descriptor.
+//! IDs rise, except those of inline-announced files, whose objects arrive in any order. Sizes are binding, no
+//! byte arrives twice, and a file is committed only when it is whole. A violation is a [`LedgerError`], which
+//! ends the session. `T` is the sink's data for a file, such as its descriptor.
 
 use std::collections::HashMap;
 
@@ -10,38 +11,38 @@ use carrack_model::{ByteRange, FileId, RangeSet};
 /// A rule that the source broke.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LedgerError {
-    /// File ids must rise, or at least be new.
+    /// File IDs must rise; those of inline-announced files must be new.
     #[error("file {} was announced out of order", .0.0)]
     NotRising(FileId),
-    /// More files open at once than agreed.
+    /// More open files than agreed.
     #[error("more than {0} files open at once")]
     TooManyOpen(usize),
-    /// The file is not open (any more).
+    /// The file is not open, or no longer.
     #[error("file {} is not open", .0.0)]
     NotOpen(FileId),
-    /// Outside of the announced size, empty, or already there.
+    /// The range is empty, exceeds the announced size, or arrived before.
     #[error("bytes {}+{} of file {} do not fit into it or came before", .1.offset, .1.len, .0.0)]
     BadRange(FileId, ByteRange),
-    /// Committed before everything arrived.
+    /// A commit before all bytes arrived.
     #[error("file {} was closed before it was whole", .0.0)]
     NotWhole(FileId),
 }
 
-/// What to do with an object.
+/// The sink's action for an object.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Arrival<T> {
-    /// Check and write it to this file.
+    /// Check the object and write it to this file.
     Write(T),
-    /// Its file was not announced yet: the control channel lags behind the data, or one stream behind another.
+    /// The file is not announced yet: the control channel lags behind the data, or one stream behind another.
     Early,
-    /// Its file was given up here; drop it.
+    /// The sink gave the file up; drop the object.
     Drop,
 }
 
 struct OpenFile<T> {
     size: u64,
     arrived: RangeSet,
-    /// Nothing once the sink has given the file up.
+    /// `None` once the sink has given the file up.
     attached: Option<T>,
 }
 
@@ -53,13 +54,13 @@ pub struct Ledger<T> {
 }
 
 impl<T: Clone> Ledger<T> {
-    /// At most `open_max` files at once.
+    /// A ledger for at most `open_max` open files.
     pub fn new(open_max: usize) -> Ledger<T> {
         Ledger { open: HashMap::new(), open_max, newest: FileId(0) }
     }
 
-    /// A file begins, of which the sink holds something already. `attached` is nothing if the sink can't take it; its
-    /// objects are then dropped.
+    /// Adds a file, of which the sink has the ranges `held`. `attached` is `None` if the sink can't write the
+    /// file; its objects are then dropped.
     pub fn announce(
         &mut self,
         id: FileId,
@@ -81,20 +82,20 @@ impl<T: Clone> Ledger<T> {
         Ok(())
     }
 
-    /// A file that was committed turns out to lack something, and goes on with what it holds.
+    /// Adds a committed file again that lacks ranges other than `held`.
     pub fn reopen(&mut self, id: FileId, size: u64, attached: T, held: RangeSet) {
         self.open.insert(id, OpenFile { size, arrived: held, attached: Some(attached) });
     }
 
-    /// What is attached to an open file.
+    /// The data attached to an open file.
     pub fn get(&self, id: FileId) -> Option<&T> {
         self.open.get(&id)?.attached.as_ref()
     }
 
-    /// An object arrives: its range counts as there from now on.
+    /// Records the range of an object that arrived.
     pub fn arrive(&mut self, id: FileId, range: ByteRange) -> Result<Arrival<T>, LedgerError> {
         let Some(file) = self.open.get_mut(&id) else {
-            // Also of a file that announced itself and has ended: who sends more of it ends with that in his hands.
+            // Also after the end of an inline-announced file: further objects of the file get no answer.
             return if id > self.newest { Ok(Arrival::Early) } else { Err(LedgerError::NotOpen(id)) };
         };
         let fits = range.len > 0 && range.end().is_some_and(|end| end <= file.size);
@@ -104,19 +105,19 @@ impl<T: Clone> Ledger<T> {
         Ok(file.attached.clone().map_or(Arrival::Drop, Arrival::Write))
     }
 
-    /// An object failed its check: its range may come again.
+    /// Removes the range of an object that failed its check, so that it may arrive again.
     pub fn reject(&mut self, id: FileId, range: ByteRange) {
         if let Some(file) = self.open.get_mut(&id) {
             file.arrived.remove(range);
         }
     }
 
-    /// The sink gives a file up; returns what was attached, the first time.
+    /// Marks the file as given up by the sink; returns its attached data, at the first call only.
     pub fn give_up(&mut self, id: FileId) -> Option<T> {
         self.open.get_mut(&id).and_then(|file| file.attached.take())
     }
 
-    /// The source says that the file is complete. Nothing comes back if the sink has given it up.
+    /// Ends a file that the source calls complete. Returns `None` if the sink has given the file up.
     pub fn commit(&mut self, id: FileId) -> Result<Option<T>, LedgerError> {
         let file = self.open.remove(&id).ok_or(LedgerError::NotOpen(id))?;
         if file.attached.is_some() && !file.arrived.is_whole(file.size) {
@@ -125,7 +126,7 @@ impl<T: Clone> Ledger<T> {
         Ok(file.attached)
     }
 
-    /// The source gives the file up: it changed, or could not be read to its end.
+    /// Ends a file that the source gives up, as it changed or could not be read to its end.
     pub fn abandon(&mut self, id: FileId) -> Result<Option<T>, LedgerError> {
         let file = self.open.remove(&id).ok_or(LedgerError::NotOpen(id))?;
         Ok(file.attached)

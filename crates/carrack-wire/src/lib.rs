@@ -1,8 +1,8 @@
 //! The wire protocol of carrack: frames, messages, versions and the rules that a peer must keep.
 //!
-//! Bytes in, bytes out: no sockets, no files, no clock. `docs/formats/wire.md` has the byte tables; the tests of this
-//! crate encode its examples. Everything that is decoded here comes from a peer that may lie: lengths are checked
-//! before they are used, and nothing is allocated by a number that only the peer vouches for.
+//! Encodes and decodes bytes: no sockets, no files, no clock. `docs/formats/wire.md` has the byte tables; the
+//! tests of this crate encode its examples. All input comes from a peer that may lie: lengths are checked
+//! before use, and no allocation follows a number that only the peer vouches for.
 
 pub mod auth;
 mod frame;
@@ -10,16 +10,16 @@ mod ledger;
 pub mod message;
 mod preamble;
 mod ranges;
-mod spec_message;
 mod sync_message;
 mod table;
+mod terms;
 mod verify_message;
 
 pub use frame::{FRAME_VERSION, FrameError, FrameHeader, FrameKind, HEADER_BYTES};
 pub use ledger::{Arrival, Ledger, LedgerError};
 pub use preamble::{PREAMBLE_BYTES, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Preamble, PreambleError};
 pub use ranges::{ranges_from_message, ranges_to_message};
-pub use spec_message::agreed_terms;
 pub use table::{
     TableEntry, TableError, TableReader, TableRecord, TableWriter, decode_section, holes_table_bytes,
 };
+pub use terms::{agreed_terms, from_json, spec_from_json, to_json};

@@ -1,22 +1,22 @@
-//! Control messages: protocol buffers, so that fields which a peer does not know are skipped.
+//! Control messages as protocol buffers, so that a peer skips fields it does not know.
 //!
 //! The names follow LADS (L4) where it has them. `docs/formats/wire.md` lists every field with its unit.
 
 use prost::Message as _;
 
-pub use crate::sync_message::{Prune, Pruned, Selection, Stand, Stands, Sync};
+pub use crate::sync_message::{Prune, Pruned, Stand, Stands};
 pub use crate::verify_message::{
     HashPieces, Look, Pieces, Seen, Sight, SightAccount, SightAttribute, SightMetadata, Verify, VerifyEnd,
     WalkOn, Walked,
 };
 
-/// Why bytes are not a control message.
+/// Reasons why bytes are not a control message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
     /// Not decodable.
     #[error("a control message that can't be read: {0}")]
     Malformed(String),
-    /// A message without a body, or of a kind from the future.
+    /// A message without a body, or of a kind newer than this build.
     #[error("a control message of a kind that is not known here")]
     Unknown,
     /// A field out of range.
@@ -35,37 +35,37 @@ struct Envelope {
 
 /// A control message.
 #[derive(Clone, PartialEq, prost::Oneof)]
-// The largest is sent once in a session; nobody keeps many.
+// The largest variant is sent once in a session, and few are held at a time.
 #[allow(clippy::large_enum_variant)]
 pub enum Control {
-    /// Initiator → other end, first.
+    /// Initiator → responder, first.
     #[prost(message, tag = "1")]
     Hello(Hello),
     /// The answer to `Hello`.
     #[prost(message, tag = "2")]
     Welcome(Welcome),
-    /// Either way, instead of going on: why not.
+    /// Either way, in place of the expected message: the reason.
     #[prost(message, tag = "3")]
     Refuse(Refuse),
-    /// Source → sink: where the tree goes.
+    /// Source → sink: root of the tree at the destination.
     #[prost(message, tag = "4")]
     Place(Place),
-    /// Initiator → other end: dial these addresses.
+    /// Initiator → responder: dial these addresses.
     #[prost(message, tag = "5")]
     Dial(Listening),
-    /// The end that dialled → the other: no data connection could be made. If they stand, nothing is said.
+    /// Dialing end → other end: no data connection could be made. Success needs no message.
     #[prost(message, tag = "6")]
     DialFailed(DialFailed),
     /// Source → sink: large files begin (LADS: NEW_FILE).
     #[prost(message, tag = "7")]
     OpenFile(OpenFile),
-    /// Source → sink: every object of the file is done; rename it (LADS: FILE_DONE).
+    /// Source → sink: all objects of the file are done; rename it (LADS: FILE_DONE).
     #[prost(message, tag = "8")]
     CommitFile(FileRef),
-    /// Source → sink: the file is given up; no object of it is on its way.
+    /// Source → sink: the source gives the file up; none of its objects is in flight.
     #[prost(message, tag = "9")]
     AbandonFile(FileRef),
-    /// Sink → source: objects written (LADS: BLOCK_DONE), or put on flash; each returns a credit once.
+    /// Sink → source: objects written (LADS: BLOCK_DONE) or spilled; each returns its credit once.
     #[prost(message, tag = "10")]
     ObjectsDone(ObjectsDone),
     /// Sink → source: the file is complete under its name.
@@ -74,184 +74,188 @@ pub enum Control {
     /// Sink → source: the file can't be written.
     #[prost(message, tag = "12")]
     FileFailed(FileRef),
-    /// Either way: an entry failed.
+    /// Either way: a failed entry.
     #[prost(message, tag = "13")]
     Failure(Failure),
-    /// Either way: something worth knowing.
+    /// Either way: information for the user.
     #[prost(message, tag = "14")]
     Notice(Notice),
-    /// Either way, twice a second: counters.
+    /// Counters, either way, twice a second.
     #[prost(message, tag = "15")]
     Counters(Counters),
     /// Sink → source: a file's BLAKE3 digest.
     #[prost(message, tag = "16")]
     Digest(Digest),
-    /// In a dry run: this would be copied (source → sink) or removed (sink → source).
+    /// In a dry run: an entry to copy (source → sink) or to delete (sink → source).
     #[prost(message, tag = "17")]
     WouldCopy(WouldCopy),
     /// Source → sink: everything is done but the directories' metadata.
     #[prost(message, tag = "18")]
     Finish(Finish),
-    /// Sink → source: that is done too; the session is over.
+    /// Sink → source: the directories' metadata are set; the session is over.
     #[prost(message, tag = "19")]
     Finished(Counters),
-    /// Either way: the session ends here, unfinished.
+    /// Either way: the session ends unfinished.
     #[prost(message, tag = "20")]
     Abort(Refuse),
-    /// Either way, when nothing else was said for a while.
+    /// Either way, after a pause without other messages.
     #[prost(message, tag = "21")]
     Heartbeat(Heartbeat),
-    /// Sink → source: where a large file lies at the sink (LADS: FILE_ID).
+    /// Sink → source: layout of a large file at the sink (LADS: FILE_ID).
     #[prost(message, tag = "22")]
     FilePlaced(FilePlaced),
-    /// To the end that the user started: the targets of the other, as they are now.
+    /// To the end that the user started: the current state of the other end's targets.
     #[prost(message, tag = "23")]
     Targets(Targets),
-    /// Caller → called end, first, instead of `Hello`: nothing is to be copied.
+    /// Initiator → responder, first, in place of `Hello`: no copy.
     #[prost(message, tag = "24")]
     Browse(Browse),
-    /// Called end → caller: some of what `Browse` asked for.
+    /// Responder → initiator: part of the entries that `Browse` requested.
     #[prost(message, tag = "25")]
     Entries(Entries),
-    /// Called end → caller: that was all.
+    /// Responder → initiator: the last entry was sent.
     #[prost(message, tag = "26")]
     BrowseDone(BrowseDone),
-    /// Source → sink, where the sink has a journal: these were found; which of them are wanted?
+    /// Source → sink with a journal: entries found by the scan, of which the sink picks the wanted ones.
     #[prost(message, tag = "27")]
     Offer(Offer),
     /// Sink → source: the answer to an offer.
     #[prost(message, tag = "28")]
     Wanted(Wanted),
-    /// Sink → source, instead of `FileDone`: read again from the storage, these bytes are not what was written.
+    /// Sink → source, in place of `FileDone`: readback found these ranges changed.
     #[prost(message, tag = "29")]
     FileLacks(FileLacks),
-    /// Source → sink: it knows that everything is there; what was kept for another session need not be kept.
+    /// Source → sink: the transfer is complete; the sink may drop its state for later sessions.
     #[prost(message, tag = "30")]
     Leave(Leave),
-    /// Source → sink, instead of `CommitFile`: this session's part of the file is done; others write it too.
+    /// Source → sink, in place of `CommitFile`: this session's part of the file is done; others write the
+    /// rest.
     #[prost(message, tag = "31")]
     ShelveFile(FileRef),
-    /// Source → sink: everything of a chunk was answered; make it durable and record it.
+    /// Source → sink: all objects of a chunk were answered; make them durable and record them.
     #[prost(message, tag = "32")]
     Settle(Mark),
-    /// Sink → source: that is done.
+    /// Sink → source: the chunk is durable and recorded.
     #[prost(message, tag = "33")]
     Settled(Mark),
-    /// Source → sink that has told its slots: how the session's knobs stand from now on.
+    /// Source → sink that reports its slots: the tuner's new settings.
     #[prost(message, tag = "34")]
     Knobs(Knobs),
-    /// Source → sink, in a sync that deletes: everything is sent; remove what is not at the source.
+    /// Source → sink, in a transfer with deletion: all entries are sent; delete those that the source does
+    /// not have.
     #[prost(message, tag = "35")]
     Prune(Prune),
-    /// Sink → source: which of these names are there?
+    /// Sink → source: existence query.
     #[prost(message, tag = "36")]
     Stand(Stand),
-    /// Source → sink: the answer.
+    /// Source → sink: existence reply.
     #[prost(message, tag = "37")]
     Stands(Stands),
-    /// Sink → source: that is done.
+    /// Sink → source: the deletion is done.
     #[prost(message, tag = "38")]
     Pruned(Pruned),
-    /// Either way, once the data connections stand, where `Welcome` chose a fabric: how the lanes are reached on it.
+    /// Either way, after the data connections, if `Welcome` chose a fabric: the lanes' endpoints.
     #[prost(message, tag = "39")]
     Fabric(FabricLanes),
-    /// Caller → called end, first, instead of `Hello`: files are to be compared.
+    /// Initiator → responder, first, in place of `Hello`: compare files.
     #[prost(message, tag = "40")]
     Verify(Verify),
-    /// Caller → called end: the next names.
+    /// Initiator → responder: request for the next names.
     #[prost(message, tag = "41")]
     WalkOn(WalkOn),
-    /// Called end → caller: the answer.
+    /// Responder → initiator: the next names.
     #[prost(message, tag = "42")]
     Walked(Walked),
-    /// Caller → called end: what stands at these names?
+    /// Initiator → responder: query of the entries at some names.
     #[prost(message, tag = "43")]
     Look(Look),
-    /// Called end → caller: the answer.
+    /// Responder → initiator: the entries.
     #[prost(message, tag = "44")]
     Seen(Seen),
-    /// Caller → called end: the digests of a file's pieces.
+    /// Initiator → responder: query of the digests of a file's pieces.
     #[prost(message, tag = "45")]
     HashPieces(HashPieces),
-    /// Called end → caller: the answer.
+    /// Responder → initiator: the digests.
     #[prost(message, tag = "46")]
     Pieces(Pieces),
-    /// Caller → called end: that was all; the session is over.
+    /// Initiator → responder: the session is over.
     #[prost(message, tag = "47")]
     VerifyEnd(VerifyEnd),
-    /// Source → sink that has said that its user watches: the source in detail.
+    /// Source → sink whose user watches: the source in detail.
     #[prost(message, tag = "48")]
     SourceDetail(SourceDetail),
 }
 
 impl Control {
-    /// The body of a control frame.
+    /// Encodes the body of a control frame.
     pub fn to_body(self) -> Vec<u8> {
         Envelope { body: Some(self) }.encode_to_vec()
     }
 
-    /// Reads the body of a control frame.
+    /// Decodes the body of a control frame.
     pub fn from_body(body: &[u8]) -> Result<Control, MessageError> {
         let envelope = Envelope::decode(body).map_err(|e| MessageError::Malformed(e.to_string()))?;
         envelope.body.ok_or(MessageError::Unknown)
     }
 }
 
-/// Who calls, with what.
+/// The initiator's first message.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Hello {
-    /// The caller's version, for people.
+    /// The initiator's version, for people.
     #[prost(string, tag = "1")]
     pub software: String,
     /// The session key, 32 bytes.
     #[prost(bytes = "vec", tag = "2")]
     pub session_key: Vec<u8>,
-    /// What is to be done.
-    #[prost(message, optional, tag = "3")]
-    pub spec: Option<Spec>,
-    /// The caller is the source: this destination is meant.
+    /// The transfer specification: a [`TransferSpec`](carrack_model::TransferSpec) as JSON. (Field 3 was a
+    /// message of its own until version 11.)
+    #[prost(string, tag = "14")]
+    pub spec: String,
+    /// Destination, if the initiator is the source.
     #[prost(bytes = "vec", optional, tag = "4")]
     pub destination: Option<Vec<u8>>,
-    /// The caller is the sink: these sources are meant.
+    /// Sources, if the initiator is the sink.
     #[prost(bytes = "vec", repeated, tag = "5")]
     pub sources: Vec<Vec<u8>>,
-    /// The caller is the sink: what it is like.
+    /// State of the sink, if the initiator is the sink.
     #[prost(message, optional, tag = "6")]
     pub sink: Option<SinkState>,
-    /// The caller listens for data connections.
+    /// Addresses, if the initiator listens for data connections.
     #[prost(message, optional, tag = "7")]
     pub listening: Option<Listening>,
-    /// Local settings that the caller passes on to the other end.
-    #[prost(message, optional, tag = "8")]
-    pub settings: Option<Settings>,
-    /// The lanes that the caller would like.
+    /// The initiator's settings as JSON, used by the responder in place of its defaults. (Field 8 until
+    /// version 11.)
+    #[prost(string, tag = "15")]
+    pub settings: String,
+    /// Wanted lanes.
     #[prost(message, optional, tag = "9")]
     pub lanes: Option<Lanes>,
-    /// What the caller may, where a daemon asks: a bearer token; empty for none.
+    /// Bearer token for a daemon that requires one; empty otherwise.
     #[prost(string, tag = "10")]
     pub token: String,
-    /// The caller only controls: the data goes between the end that is called and a third one, to which the caller told
-    /// the same session key.
+    /// The initiator only controls: the data flows between the responder and a third end that has the same
+    /// session key.
     #[prost(bool, tag = "11")]
     pub third_party: bool,
-    /// Which transfer it is, so that an earlier session's journal is found again.
+    /// The transfer, by which an earlier session's journal is found.
     #[prost(message, optional, tag = "12")]
     pub transfer: Option<TransferRef>,
-    /// The caller would have the objects go over a fabric (RMA).
+    /// Fabrics for the objects (RMA).
     #[prost(message, optional, tag = "13")]
     pub fabric: Option<FabricWish>,
 }
 
-/// Fabrics that the caller can use.
+/// Fabrics that the initiator can use.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct FabricWish {
-    /// The best first.
+    /// In order of preference.
     #[prost(message, repeated, tag = "1")]
     pub networks: Vec<FabricNetwork>,
-    /// It has to be one of them.
+    /// TCP is no alternative.
     #[prost(bool, tag = "2")]
     pub is_forced: bool,
-    /// The same for two processes that can read each other's memory; opaque, empty where that is not known.
+    /// Equal for two processes that can read each other's memory; opaque, empty if unknown.
     #[prost(bytes = "vec", tag = "3")]
     pub host: Vec<u8>,
 }
@@ -259,21 +263,21 @@ pub struct FabricWish {
 /// A network of a libfabric provider.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct FabricNetwork {
-    /// The provider, as libfabric names it.
+    /// The provider's name in libfabric.
     #[prost(string, tag = "1")]
     pub provider: String,
-    /// The network, as libfabric names it; empty where that is the same for all.
+    /// The network's name in libfabric; empty if the provider has a single one.
     #[prost(string, tag = "2")]
     pub network: String,
 }
 
-/// What the called end chose.
+/// The responder's choice of a fabric.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct FabricChoice {
-    /// One of the wish; nothing for TCP.
+    /// One of the initiator's networks; none for TCP.
     #[prost(message, optional, tag = "1")]
     pub network: Option<FabricNetwork>,
-    /// Why it is TCP.
+    /// Reason for TCP.
     #[prost(string, tag = "2")]
     pub problem: String,
 }
@@ -281,28 +285,28 @@ pub struct FabricChoice {
 /// An end's endpoints on the fabric.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct FabricLanes {
-    /// The name of each lane's, as libfabric gives it (`fi_getname`).
+    /// Name of each lane's endpoint from `fi_getname`.
     #[prost(bytes = "vec", repeated, tag = "1")]
     pub names: Vec<Vec<u8>>,
-    /// Why there are none; then it is TCP for both ends.
+    /// Reason why there are none; both ends then use TCP.
     #[prost(string, tag = "2")]
     pub problem: String,
 }
 
 impl Hello {
-    /// Bytes that its message takes, but for a few of the envelope's.
+    /// Encoded bytes, without a few of the envelope.
     pub fn byte_count(&self) -> usize {
         self.encoded_len()
     }
 }
 
-/// A transfer, over the sessions that carry it.
+/// A transfer, which several sessions may carry.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct TransferRef {
-    /// 16 bytes, the same for the same sources and destination.
+    /// 16 bytes, equal for equal sources and destination.
     #[prost(bytes = "vec", tag = "1")]
     pub id: Vec<u8>,
-    /// 16 random bytes of one run of the command.
+    /// 16 random bytes for each run of the command.
     #[prost(bytes = "vec", tag = "2")]
     pub run: Vec<u8>,
     /// The sources as typed, for people.
@@ -311,250 +315,26 @@ pub struct TransferRef {
     /// The destination as typed, for people.
     #[prost(bytes = "vec", tag = "4")]
     pub destination: Vec<u8>,
-    /// Several sessions carry it at the same time, each with a journal of its own.
+    /// Several sessions carry the transfer at the same time, each with its own journal.
     #[prost(bool, tag = "5")]
     pub shared: bool,
 }
 
-/// What an end says of the number of lanes; see `docs/formats/wire.md` for how they agree.
+/// An end's bounds on the number of lanes; see `docs/formats/wire.md` for the agreement.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub struct Lanes {
-    /// As many as its machine has places for.
+    /// Lanes that the machine has room for.
     #[prost(uint32, tag = "1")]
     pub wanted: u32,
-    /// As many as its storage and memory keep busy.
+    /// Lanes that storage and memory keep busy.
     #[prost(uint32, tag = "2")]
     pub most: u32,
 }
 
-/// Settings of the caller that the other end takes over, as far as it has none of its own.
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct Settings {
-    /// Bytes of the slot pool; 0 for the default.
-    #[prost(uint64, tag = "1")]
-    pub pool_bytes: u64,
-    /// I/O threads; 0 for the default.
-    #[prost(uint32, tag = "2")]
-    pub io_threads: u32,
-    /// First port to listen on; 0 for any.
-    #[prost(uint32, tag = "3")]
-    pub port_first: u32,
-    /// Last port to listen on.
-    #[prost(uint32, tag = "4")]
-    pub port_last: u32,
-    /// How the source reads: 0 auto, 1 buffered, 2 direct.
-    #[prost(uint32, tag = "5")]
-    pub source_io: u32,
-    /// How the sink writes: 0 auto, 1 buffered, 2 direct, 3 writeback.
-    #[prost(uint32, tag = "6")]
-    pub sink_io: u32,
-    /// Policy: 0 adaptive, 1 round-robin, 2 threshold, 3 adaptive and nice.
-    #[prost(uint32, tag = "7")]
-    pub policy: u32,
-    /// Threshold: the window W in ms.
-    #[prost(uint32, tag = "8")]
-    pub window_ms: u32,
-    /// Threshold: T in ms.
-    #[prost(uint32, tag = "9")]
-    pub threshold_ms: u32,
-    /// Threshold: M.
-    #[prost(uint32, tag = "10")]
-    pub skips: u32,
-    /// Bytes a second over all targets; 0 for no limit.
-    #[prost(uint64, tag = "11")]
-    pub rate: u64,
-    /// Bytes a second for each target; 0 for no limit.
-    #[prost(uint64, tag = "12")]
-    pub target_rate: u64,
-    /// Requests to one target at a time; 0 for the storage's own.
-    #[prost(uint32, tag = "13")]
-    pub in_flight_max: u32,
-    /// Directories whose mounts are a target each.
-    #[prost(bytes = "vec", repeated, tag = "14")]
-    pub target_sets: Vec<Vec<u8>>,
-    /// Whether files that were released to an archive are read, which recalls them.
-    #[prost(bool, tag = "15")]
-    pub recall: bool,
-    /// Lanes; 0 to choose.
-    #[prost(uint32, tag = "16")]
-    pub lanes: u32,
-    /// Placement: 0 auto, 1 off, 2 single, 3 MMB, 4 MTS.
-    #[prost(uint32, tag = "17")]
-    pub placement: u32,
-    /// Core zone: 0 off, 1 soft, 2 hard, 3 auto.
-    #[prost(uint32, tag = "18")]
-    pub zone: u32,
-    /// Silence, or a data path on which nothing moves, after which the session ends, in ms; 0 for the default.
-    #[prost(uint32, tag = "19")]
-    pub stall_ms: u32,
-    /// When data is made durable: 0 in groups, 1 each object, 2 at the end.
-    #[prost(uint32, tag = "20")]
-    pub durability: u32,
-    /// No journal is kept.
-    #[prost(bool, tag = "21")]
-    pub no_journal: bool,
-    /// The sink's directory for journals; empty for beside the destination.
-    #[prost(bytes = "vec", tag = "22")]
-    pub journal_dir: Vec<u8>,
-    /// What was written is read again from the storage.
-    #[prost(bool, tag = "23")]
-    pub readback: bool,
-    /// Bytes of a group that is made durable together; 0 for the default.
-    #[prost(uint64, tag = "24")]
-    pub group_bytes: u64,
-    /// Milliseconds after which it is at the latest; 0 for the default.
-    #[prost(uint32, tag = "25")]
-    pub group_ms: u32,
-    /// The class of the transfer where targets are shared out; empty for none.
-    #[prost(string, tag = "26")]
-    pub class: String,
-    /// When the transfer has to be done, in milliseconds since 1970; 0 for whenever.
-    #[prost(uint64, tag = "27")]
-    pub deadline_ms: u64,
-    /// Where the source puts objects that can't leave.
-    #[prost(message, repeated, tag = "28")]
-    pub spill: Vec<SpillDirectory>,
-    /// Bytes that may be written there, all together; 0 for any number.
-    #[prost(uint64, tag = "29")]
-    pub spill_budget: u64,
-    /// Whether threads and connections stay as they are at the start.
-    #[prost(bool, tag = "30")]
-    pub no_tune: bool,
-    /// What the source tells beyond mode and time: bits, see `carrack_model::Kept`.
-    #[prost(uint32, tag = "31")]
-    pub kept: u32,
-    /// Owners are told by their numbers only.
-    #[prost(bool, tag = "32")]
-    pub numeric_ids: bool,
-    /// Whose everything becomes.
-    #[prost(message, optional, tag = "33")]
-    pub user: Option<Account>,
-    /// The group that everything gets.
-    #[prost(message, optional, tag = "34")]
-    pub group: Option<Account>,
-    /// Which entries the source takes; all if nothing is said.
-    #[prost(message, optional, tag = "35")]
-    pub selection: Option<Selection>,
-    /// Whose entries become, by whose they are: rules as `carrack_model::AccountMap` reads them; empty for none. A source knows of
-    /// it that says `maps_owners` in its `Welcome`.
-    #[prost(string, tag = "36")]
-    pub user_map: String,
-    /// Likewise for groups.
-    #[prost(string, tag = "37")]
-    pub group_map: String,
-    /// Every entry gets the mode that it has at the source; else what is there keeps its mode, and what is new is made by the umask of
-    /// the sink.
-    #[prost(bool, tag = "50")]
-    pub perms: bool,
-    /// What the sink changes in the modes of the source: clauses as `carrack_model::ModeChange` reads them; empty for nothing. A sink
-    /// knows of it that says `changes_modes` in its `SinkState`.
-    #[prost(string, tag = "51")]
-    pub mode_change: String,
-    /// The sink sets no modification times; likewise.
-    #[prost(bool, tag = "52")]
-    pub omit_times: bool,
-    /// It sets none of directories; likewise.
-    #[prost(bool, tag = "53")]
-    pub omit_dir_times: bool,
-    /// Where the sink puts objects that its storage does not take.
-    #[prost(message, repeated, tag = "40")]
-    pub sink_spill: Vec<SpillDirectory>,
-    /// The largest segments of the data connections, either way (TCP_MAXSEG); 0 for the system's choice.
-    #[prost(uint32, tag = "48")]
-    pub segment_bytes: u32,
-}
-
-/// A user or a group.
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct Account {
-    /// Its number; nothing if only the name is known.
-    #[prost(uint32, optional, tag = "1")]
-    pub number: Option<u32>,
-    /// Its name; empty if only the number is known.
-    #[prost(bytes = "vec", tag = "2")]
-    pub name: Vec<u8>,
-}
-
-/// A directory on flash.
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct SpillDirectory {
-    /// Its path.
-    #[prost(bytes = "vec", tag = "1")]
-    pub directory: Vec<u8>,
-    /// Bytes of it that may be used.
-    #[prost(uint64, tag = "2")]
-    pub bytes: u64,
-}
-
-/// The values that both ends agree on; see `carrack_model::TransferSpec`.
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct Spec {
-    /// Directories are copied.
-    #[prost(bool, tag = "1")]
-    pub recursive: bool,
-    /// Only scan.
-    #[prost(bool, tag = "2")]
-    pub dry_run: bool,
-    /// 0 none, 1 XXH3-128, 2 BLAKE3.
-    #[prost(uint32, tag = "3")]
-    pub checksum: u32,
-    /// Report digests.
-    #[prost(bool, tag = "4")]
-    pub report_digests: bool,
-    /// Bytes of a slot.
-    #[prost(uint32, tag = "5")]
-    pub slot_bytes: u32,
-    /// Data connections; 0: the end that dials chooses.
-    #[prost(uint32, tag = "6")]
-    pub streams: u32,
-    /// 0 either, 1 the source dials, 2 the sink.
-    #[prost(uint32, tag = "7")]
-    pub dial_from: u32,
-    /// How large files are striped at the sink: 0 by default, 1 preserve, 2 auto, 3 as `stripes` says.
-    #[prost(uint32, tag = "8")]
-    pub stripe: u32,
-    /// With `stripe` 3.
-    #[prost(message, optional, tag = "9")]
-    pub stripes: Option<Stripes>,
-    /// How the data is protected: 0 private, 1 safe, 2 clear.
-    #[prost(uint32, tag = "10")]
-    pub protection: u32,
-    /// Cipher of the seals: 0 AES-256-GCM, 1 AES-128-GCM, 2 ChaCha20-Poly1305.
-    #[prost(uint32, tag = "11")]
-    pub cipher: u32,
-    /// What the sink has already is not sent; nothing for a plain copy.
-    #[prost(message, optional, tag = "12")]
-    pub sync: Option<Sync>,
-    /// The only source becomes the destination.
-    #[prost(bool, tag = "13")]
-    pub no_target_directory: bool,
-    /// What is copied of the only source, a regular file; nothing for all of it.
-    #[prost(message, optional, tag = "14")]
-    pub part: Option<Part>,
-}
-
-/// A part of a file.
-#[derive(Clone, Copy, PartialEq, prost::Message)]
-pub struct Part {
-    /// Its first byte.
-    #[prost(uint64, tag = "1")]
-    pub offset: u64,
-    /// Bytes at most, at least 1; nothing for all up to the end of the file.
-    #[prost(uint64, optional, tag = "2")]
-    pub length: Option<u64>,
-}
-
-impl Spec {
-    /// Its bytes: the same for the same specification, at both ends.
-    pub fn to_bytes(&self) -> Vec<u8> {
-        self.encode_to_vec()
-    }
-}
-
-/// A striping without a place.
+/// A striping, without its targets.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Stripes {
-    /// Targets; 2^32-1 for all there are, 0 for the default.
+    /// Number of targets; 2^32-1 for all, 0 for the default.
     #[prost(uint32, tag = "1")]
     pub count: u32,
     /// Bytes of a stripe; 0 for the default.
@@ -565,103 +345,86 @@ pub struct Stripes {
     pub pool: String,
 }
 
-/// The answer of the end that was called.
+/// The responder's answer.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Welcome {
-    /// Its version, for people.
+    /// The responder's version, for people.
     #[prost(string, tag = "1")]
     pub software: String,
-    /// It is the sink: what it is like.
+    /// State of the sink, if the responder is the sink.
     #[prost(message, optional, tag = "2")]
     pub sink: Option<SinkState>,
-    /// It is the source: where the tree goes.
+    /// Root of the tree, if the responder is the source.
     #[prost(message, optional, tag = "3")]
     pub place: Option<Place>,
-    /// It listens for data connections.
+    /// Addresses, if the responder listens for data connections.
     #[prost(message, optional, tag = "4")]
     pub listening: Option<Listening>,
     /// The lanes of the session.
     #[prost(uint32, tag = "5")]
     pub lanes: u32,
-    /// It is the source: what it tells beyond mode and time, as bits; see `carrack_model::Kept`.
+    /// Metadata that the responder sends as source, beyond mode and time: bits of `carrack_model::Kept`.
     #[prost(uint32, tag = "6")]
     pub kept: u32,
-    /// It is the source, and knows of selections and of [`Sync`].
-    #[prost(bool, tag = "7")]
-    pub selects: bool,
-    /// The answer to the caller's wish for a fabric.
+    /// The choice among the initiator's fabrics.
     #[prost(message, optional, tag = "8")]
     pub fabric: Option<FabricChoice>,
-    /// It is the source, and knows of `follows_links` and `safe_links` of a [`Selection`].
-    #[prost(bool, tag = "9")]
-    pub knows_links: bool,
-    /// It is the source, and knows of `deletes_first` of a [`Sync`].
-    #[prost(bool, tag = "10")]
-    pub prunes_first: bool,
-    /// It is the source, and knows of `user_map` and `group_map` of [`Settings`].
-    #[prost(bool, tag = "11")]
-    pub maps_owners: bool,
 }
 
-/// What the source must know of the sink.
+/// State of the sink that the source needs.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct SinkState {
-    /// What stands at the destination: 0 nothing, 1 a directory, 2 something else.
+    /// Entry at the destination: 0 none, 1 a directory, 2 other.
     #[prost(uint32, tag = "1")]
     pub destination: u32,
-    /// The destination was written with a trailing slash.
+    /// The user wrote the destination with a trailing slash.
     #[prost(bool, tag = "2")]
     pub wants_directory: bool,
-    /// The destination's last name, for a file that gets it; empty if it has none.
+    /// The destination's last name, for a file under that name; empty if it has none.
     #[prost(bytes = "vec", tag = "3")]
     pub name: Vec<u8>,
-    /// Tells whether both ends are on one host; opaque.
+    /// Equal if both ends are on one host; opaque.
     #[prost(bytes = "vec", tag = "4")]
     pub host: Vec<u8>,
-    /// Device and inode of the destination (or of its parent while it does not exist) and of every directory above.
+    /// Device and inode of the destination (or of its parent while it does not exist) and of every directory
+    /// above.
     #[prost(uint64, repeated, tag = "5")]
     pub ancestors: Vec<u64>,
-    /// Free slots: how many objects the source may have on their way.
+    /// Free slots: objects that the source may have in flight.
     #[prost(uint32, tag = "6")]
     pub credits: u32,
-    /// It writes to several targets, and says of each large file where that lies.
+    /// The sink writes to several targets, and reports the layout of each large file.
     #[prost(bool, tag = "7")]
     pub has_targets: bool,
-    /// It has a journal of this transfer: the source offers what it finds.
+    /// The sink has a journal of this transfer: the source offers the entries it finds.
     #[prost(bool, tag = "8")]
     pub resumes: bool,
-    /// What it keeps beyond mode and time: bits, see `carrack_model::Kept`.
+    /// Metadata that the sink keeps beyond mode and time: bits of `carrack_model::Kept`.
     #[prost(uint32, tag = "9")]
     pub kept: u32,
-    /// It takes files with holes that are told, see `OpenFile`.
-    #[prost(bool, tag = "10")]
-    pub takes_holes: bool,
-    /// It knows of [`Sync`].
-    #[prost(bool, tag = "11")]
-    pub syncs: bool,
-    /// It knows of `mode_change`, `omit_times` and `omit_dir_times` of [`Settings`].
-    #[prost(bool, tag = "20")]
-    pub changes_modes: bool,
-    /// Large files that may be open here at a time, as the descriptors of the process allow; 0 for any number that the protocol does.
+    /// Large files that may be open at a time, by the process's limit on descriptors; 0 for the protocol's
+    /// limit.
     #[prost(uint32, tag = "21")]
     pub open_files: u32,
 }
 
-/// Where the tree goes.
+/// Root of the tree at the destination.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Place {
-    /// Paths begin at: 0 the destination, a directory that exists; 1 the destination, to be created; 2 its parent.
+    /// Root of all paths: 0 the destination, an existing directory; 1 the destination, to be created; 2 its
+    /// parent.
     #[prost(uint32, tag = "1")]
     pub root: u32,
-    /// The name of the only source within the destination, if it has one.
+    /// Name of the only source within the destination, if it has one.
     #[prost(bytes = "vec", optional, tag = "2")]
     pub name: Option<Vec<u8>>,
-    /// What the same command means next: 0 the same, 1 a directory goes into one that is there, 2 it would next time.
+    /// Effect of repeating the command: 0 the same, 1 a directory nests in an existing one, 2 it would nest
+    /// next time.
     #[prost(uint32, tag = "3")]
     pub nesting: u32,
 }
 
-/// Where an end listens.
+/// Addresses of a listening end.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Listening {
     /// TCP port.
@@ -675,66 +438,68 @@ pub struct Listening {
     pub nonce: Vec<u8>,
 }
 
-/// The end that dialled did not get through.
+/// The dialing end made no data connection.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct DialFailed {
-    /// Why. (Field 1 was another thing in version 1.)
+    /// The reason. (Field 1 had another meaning in version 1.)
     #[prost(string, tag = "2")]
     pub problem: String,
 }
 
-/// A reason to end, with a hint.
+/// A reason to end the session, with a hint.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Refuse {
-    /// What is wrong.
+    /// The problem.
     #[prost(string, tag = "1")]
     pub message: String,
-    /// What to do; may be empty.
+    /// Advice; may be empty.
     #[prost(string, tag = "2")]
     pub hint: String,
-    /// 0 the transfer can't be done, 1 the user interrupted it, 2 the network broke, 3 not now: another session may do it; 4 nothing moved
-    /// on the data connections.
+    /// 0 the transfer is impossible, 1 the user interrupted it, 2 the network broke, 3 busy, another session
+    /// may succeed; 4 no progress on the data connections.
     #[prost(uint32, tag = "3")]
     pub reason: u32,
-    /// With 3, when another session may do it, in milliseconds from now; 0 if that is not known.
+    /// With 3, the time until another session may succeed, in milliseconds; 0 if unknown.
     #[prost(uint32, tag = "4")]
     pub retry_after_ms: u32,
 }
 
-/// A large file begins.
+/// Opens a large file.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct OpenFile {
-    /// Its id; ids rise.
+    /// File ID; IDs rise.
     #[prost(uint64, tag = "1")]
     pub id: u64,
     /// An entry table of one section and one entry.
     #[prost(bytes = "vec", tag = "2")]
     pub table: Vec<u8>,
-    /// How it is striped at the source, where that is to be preserved and known.
+    /// Striping at the source, if it is preserved and known.
     #[prost(message, optional, tag = "3")]
     pub stripes: Option<Stripes>,
-    /// It is the file that was offered: what the sink said it holds of it does not come again.
+    /// Resume of an offered file: the ranges that the sink holds are not sent again.
     #[prost(bool, tag = "4")]
     pub goes_on: bool,
-    /// Where several sessions carry the transfer: what of it comes in this one; all of it if nothing is said.
+    /// The ranges that this session sends, where several sessions carry the transfer; the whole file if
+    /// absent.
     #[prost(message, optional, tag = "5")]
     pub coming: Option<Coming>,
-    /// Where it has holes, which don't come: offset and length, in bytes, of each; offsets rise, ranges don't touch. Only to a
-    /// sink that takes them.
+    /// Holes, which are not sent: offset and length of each, in bytes; offsets rise, ranges don't touch. Only
+    /// for a sink that supports them.
     #[prost(uint64, repeated, tag = "6")]
     pub holes: Vec<u64>,
 }
 
-/// What of a file comes in a session.
+/// The ranges of a file that a session sends.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Coming {
-    /// Offset and length, in bytes, of each range; offsets rise, ranges don't touch. None if all of it is there.
+    /// Offset and length, in bytes, of each range; offsets rise, ranges don't touch. Empty if the sink has
+    /// the whole file.
     #[prost(uint64, repeated, tag = "1")]
     pub ranges: Vec<u64>,
-    /// Other sessions bring the rest: it is shelved here, not committed.
+    /// Other sessions send the rest: the file is shelved here, not committed.
     #[prost(bool, tag = "2")]
     pub is_part: bool,
-    /// It has holes, and nothing that was brought before: the file is made if need be, also if nothing comes.
+    /// The file has holes and no ranges from earlier sessions: the sink creates it, even if no range follows.
     #[prost(bool, tag = "3")]
     pub makes_file: bool,
 }
@@ -742,15 +507,15 @@ pub struct Coming {
 /// A chunk of the session.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub struct Mark {
-    /// Counted by the source.
+    /// Chunk number, counted by the source.
     #[prost(uint64, tag = "1")]
     pub number: u64,
 }
 
-/// Entries that the scan has found.
+/// Entries found by the scan.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Offer {
-    /// Counts from 1.
+    /// Offer ID, counted from 1.
     #[prost(uint64, tag = "1")]
     pub id: u64,
     /// An entry table: some sections, 512 entries at most.
@@ -758,27 +523,27 @@ pub struct Offer {
     pub table: Vec<u8>,
 }
 
-/// Which entries of an offer are wanted.
+/// The wanted entries of an offer.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Wanted {
-    /// The offer's.
+    /// Offer ID.
     #[prost(uint64, tag = "1")]
     pub id: u64,
-    /// A bit for each entry, the first in the lowest bit of the first byte; 1: wanted.
+    /// A bit for each entry, the first in the lowest bit of the first byte; 1 if wanted.
     #[prost(bytes = "vec", tag = "2")]
     pub entries: Vec<u8>,
-    /// Wanted files of which something is there.
+    /// Wanted files that the sink has ranges of.
     #[prost(message, repeated, tag = "3")]
     pub held: Vec<HeldRanges>,
-    /// A bit for each section, as for entries; 1: the directory itself is not wanted. Empty if all are.
+    /// A bit for each section, as for entries; 1 if the directory itself is not wanted. Empty if all are.
     #[prost(bytes = "vec", tag = "4")]
     pub sections_left: Vec<u8>,
 }
 
-/// What the sink holds of a file that was offered.
+/// The ranges of an offered file that the sink holds.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct HeldRanges {
-    /// The entry's place in the offer, from 0.
+    /// Index of the entry in the offer, from 0.
     #[prost(uint32, tag = "1")]
     pub entry: u32,
     /// Offset and length, in bytes, of each range; offsets rise, ranges don't touch.
@@ -786,10 +551,10 @@ pub struct HeldRanges {
     pub ranges: Vec<u64>,
 }
 
-/// What of a file did not survive its way to the storage.
+/// The ranges of a file that readback found changed.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct FileLacks {
-    /// Its id.
+    /// File ID.
     #[prost(uint64, tag = "1")]
     pub id: u64,
     /// Offset and length, in bytes, of each range; offsets rise, ranges don't touch.
@@ -797,78 +562,78 @@ pub struct FileLacks {
     pub ranges: Vec<u64>,
 }
 
-/// A file of the session.
+/// A reference to a file of the session.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub struct FileRef {
-    /// Its id.
+    /// File ID.
     #[prost(uint64, tag = "1")]
     pub id: u64,
 }
 
-/// Where a large file lies at the sink.
+/// Layout of a large file at the sink.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct FilePlaced {
-    /// Its id.
+    /// File ID.
     #[prost(uint64, tag = "1")]
     pub id: u64,
-    /// Bytes of a block, which lies on one target.
+    /// Bytes of a block; each block lies on one target.
     #[prost(uint64, tag = "2")]
     pub block_bytes: u64,
-    /// Numbers of the sink's targets, one for each block from the file's start; behind the last one it begins again.
+    /// Target numbers of the blocks from the file's start; the pattern repeats behind the last one.
     #[prost(uint64, repeated, tag = "3")]
     pub targets: Vec<u64>,
 }
 
-/// The targets of one end.
+/// State of one end's targets.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Targets {
-    /// Those that were used.
+    /// The targets that were used.
     #[prost(message, repeated, tag = "1")]
     pub targets: Vec<Target>,
 }
 
-/// One target as its end sees it; see `carrack_model::TargetReport`.
+/// State of one target; see `carrack_model::TargetReport`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Target {
-    /// Its name.
+    /// Name of the target.
     #[prost(string, tag = "1")]
     pub label: String,
     /// Bytes moved.
     #[prost(uint64, tag = "2")]
     pub bytes: u64,
-    /// Items that wait.
+    /// Waiting items.
     #[prost(uint64, tag = "3")]
     pub waiting: u64,
     /// Requests in flight.
     #[prost(uint32, tag = "4")]
     pub in_flight: u32,
-    /// Most requests in flight; 0 for no limit.
+    /// Limit of requests in flight; 0 for none.
     #[prost(uint32, tag = "5")]
     pub limit: u32,
-    /// Normal service time of a 1 MiB object, in microseconds; 0 if it is not known.
+    /// Normal service time of a 1 MiB object, in microseconds; 0 if unknown.
     #[prost(uint64, tag = "6")]
     pub normal_us: u64,
-    /// The same of late.
+    /// Recent service time, in the same unit.
     #[prost(uint64, tag = "7")]
     pub recent_us: u64,
-    /// Whether it is avoided now.
+    /// The scheduling policy avoids the target at the moment.
     #[prost(bool, tag = "8")]
     pub is_avoided: bool,
-    /// How often it was found congested.
+    /// Number of times that congestion was found.
     #[prost(uint64, tag = "9")]
     pub avoided_count: u64,
 }
 
-/// Objects that reached their end.
+/// Objects whose processing has ended.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ObjectsDone {
-    /// Written (or dropped with their file).
+    /// Written, or dropped with their file.
     #[prost(uint64, repeated, tag = "1")]
     pub written: Vec<u64>,
-    /// Failed the check: to be read again.
+    /// Failed the check: the source reads them again.
     #[prost(uint64, repeated, tag = "2")]
     pub corrupt: Vec<u64>,
-    /// On flash: each returns its credit now, and none when it is answered once more.
+    /// Spilled: each returns its credit now, and not when it is answered again.
     #[prost(uint64, repeated, tag = "3")]
     pub set_aside: Vec<u64>,
 }
@@ -876,50 +641,51 @@ pub struct ObjectsDone {
 /// An entry that failed.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Failure {
-    /// Its path as the failing side knows it.
+    /// The entry's path at the failing end.
     #[prost(bytes = "vec", tag = "1")]
     pub path: Vec<u8>,
     /// `carrack_model::FailureKind`.
     #[prost(uint32, tag = "2")]
     pub kind: u32,
-    /// In words.
+    /// Description.
     #[prost(string, tag = "3")]
     pub detail: String,
 }
 
-/// Something worth knowing.
+/// Information for the user.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Notice {
-    /// 0 text, 1 warning, 2 an entry was skipped, 3 what the tuner decided, 4 what the destination could not keep.
+    /// 0 text, 1 warning, 2 a skipped entry, 3 a decision of the tuner, 4 metadata that the destination could
+    /// not keep.
     #[prost(uint32, tag = "1")]
     pub kind: u32,
-    /// In words.
+    /// Description.
     #[prost(string, tag = "2")]
     pub text: String,
-    /// The entry, if it is about one.
+    /// Path of the entry concerned, if any.
     #[prost(bytes = "vec", tag = "3")]
     pub path: Vec<u8>,
-    /// How many were not kept.
+    /// Number of lost items.
     #[prost(uint64, tag = "4")]
     pub count: u64,
-    /// What was not kept: 1 something that an entry has once, 2 something that it has any number of, 3 whole entries.
+    /// Kind of loss: 1 an item that an entry has once, 2 an item that it has any number of, 3 whole entries.
     #[prost(uint32, tag = "5")]
     pub lost: u32,
-    /// The word for that.
+    /// Name of the lost items.
     #[prost(string, tag = "6")]
     pub what: String,
-    /// Why it was not kept.
+    /// Reason of the loss.
     #[prost(string, tag = "7")]
     pub reason: String,
 }
 
-/// One end's counters since the start, and where its I/O threads' time went.
+/// One end's counters since the start, and the time use of its I/O threads.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub struct Counters {
     /// Source: entries found.
     #[prost(uint64, tag = "1")]
     pub entries_found: u64,
-    /// Source: bytes in them.
+    /// Source: bytes in the entries found.
     #[prost(uint64, tag = "2")]
     pub bytes_found: u64,
     /// Source: the scan has ended.
@@ -955,7 +721,7 @@ pub struct Counters {
     /// Nanoseconds in the network.
     #[prost(uint64, tag = "12")]
     pub network_ns: u64,
-    /// Nanoseconds of waiting for work (source: the scan; sink: anything to arrive).
+    /// Nanoseconds of waiting for work (source: the scan; sink: arrivals).
     #[prost(uint64, tag = "13")]
     pub idle_ns: u64,
     /// Source: nanoseconds of waiting for slots or credits.
@@ -973,64 +739,65 @@ pub struct Counters {
     /// Sink: the devices, pipes and sockets among `entries_kept`.
     #[prost(uint64, tag = "32")]
     pub specials_kept: u64,
-    /// Sink: I/O threads that are in storage calls now, and objects that wait for one. Source: threads that send straight
-    /// from a file now, which may have to be read first. While it is not 0, the storage may be what is waited for.
+    /// Sink: I/O threads in storage calls, and objects that wait for an I/O thread. Source: threads that send
+    /// straight from a file, which may have to be read first. If it is not 0, storage may limit the transfer.
     #[prost(uint32, tag = "17")]
     pub storage_busy: u32,
-    /// Sink: bytes that arrived on the data connections, those of objects that are not whole included.
+    /// Sink: bytes that arrived on the data connections, including those of incomplete objects.
     #[prost(uint64, tag = "18")]
     pub bytes_arrived: u64,
     /// Sink: objects that wait for an I/O thread.
     #[prost(uint32, tag = "20")]
     pub write_waiting: u32,
-    /// Sink: slots of all lanes, each for one object. A sink that tells none knows nothing of `Knobs`.
+    /// Sink: slots of all lanes, each for one object. A sink that reports none does not support `Knobs`.
     #[prost(uint32, tag = "21")]
     pub write_slots: u32,
-    /// Sink: I/O threads that write at a time at the start, where objects wait for their targets.
+    /// Sink: initial number of concurrent writers, if objects wait for their targets.
     #[prost(uint32, tag = "22")]
     pub write_threads: u32,
-    /// Sink: entries that were removed.
+    /// Sink: deleted entries.
     #[prost(uint64, tag = "23")]
     pub entries_deleted: u64,
-    /// Sink: its user would see the source in detail. One that does not say so knows nothing of `SourceDetail`.
+    /// Sink: its user watches the source in detail. A sink without this field does not support
+    /// `SourceDetail`.
     #[prost(bool, tag = "24")]
     pub watches: bool,
-    /// Source: something waits for a rate that the user set, and for nothing else.
+    /// Source: only the user's rate limit holds the transfer back.
     #[prost(bool, tag = "33")]
     pub held_by_rate: bool,
     /// Source: bytes of objects that were read.
     #[prost(uint64, tag = "25")]
     pub bytes_read: u64,
-    /// Source: bytes of objects that have left.
+    /// Source: bytes of objects that were sent.
     #[prost(uint64, tag = "26")]
     pub bytes_sent: u64,
     /// Source: entries that wait for an I/O thread.
     #[prost(uint64, tag = "27")]
     pub read_waiting: u64,
-    /// Source: entries that can wait; 0 from one that does not tell.
+    /// Source: limit of waiting entries; 0 from a source that does not report it.
     #[prost(uint64, tag = "28")]
     pub read_room: u64,
-    /// Source: objects that were read and are not with the kernel.
+    /// Source: objects read and not yet passed to the kernel.
     #[prost(uint64, tag = "29")]
     pub send_waiting: u64,
-    /// Source: objects that can be so; 0 from one that does not tell.
+    /// Source: limit of these objects; 0 from a source that does not report it.
     #[prost(uint64, tag = "30")]
     pub send_room: u64,
 }
 
-/// The source beyond its counters; see `carrack_model::SourceReport`.
+/// Details of the source beyond its counters; see `carrack_model::SourceReport`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct SourceDetail {
-    /// Its lanes.
+    /// Details of each lane.
     #[prost(message, repeated, tag = "1")]
     pub lanes: Vec<LaneDetail>,
-    /// Regular files found so far by the number of bits that their sizes have, from 0; 65 at most.
+    /// Regular files found, counted by the number of bits of their sizes, from 0; 65 at most.
     #[prost(uint64, repeated, tag = "2")]
     pub size_counts: Vec<u64>,
-    /// Large files on their way, those first that have been for longest.
+    /// Large files in progress, longest open first.
     #[prost(message, repeated, tag = "3")]
     pub open: Vec<FileDetail>,
-    /// Large files that are complete, those first that took longest.
+    /// Completed large files, slowest first.
     #[prost(message, repeated, tag = "4")]
     pub slowest: Vec<FileDetail>,
 }
@@ -1038,22 +805,22 @@ pub struct SourceDetail {
 /// One lane of the source.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub struct LaneDetail {
-    /// Bytes of objects that have left on it.
+    /// Bytes of objects sent on the lane.
     #[prost(uint64, tag = "1")]
     pub bytes_sent: u64,
-    /// Objects that have left on it.
+    /// Objects sent on the lane.
     #[prost(uint64, tag = "2")]
     pub objects_sent: u64,
-    /// Objects that were read and are not with the kernel.
+    /// Objects read and not yet passed to the kernel.
     #[prost(uint64, tag = "3")]
     pub send_waiting: u64,
-    /// Objects that can be so.
+    /// Limit of these objects.
     #[prost(uint64, tag = "4")]
     pub send_room: u64,
     /// I/O threads that read.
     #[prost(uint32, tag = "5")]
     pub readers: u32,
-    /// Connections that are used.
+    /// Connections in use.
     #[prost(uint32, tag = "6")]
     pub streams: u32,
 }
@@ -1061,27 +828,27 @@ pub struct LaneDetail {
 /// A large file.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct FileDetail {
-    /// Its path at the source.
+    /// Path at the source.
     #[prost(bytes = "vec", tag = "1")]
     pub path: Vec<u8>,
-    /// Bytes of it that are sent in this session.
+    /// Bytes of the file that this session sends.
     #[prost(uint64, tag = "2")]
     pub bytes: u64,
-    /// Those of them that are written.
+    /// Bytes of these that are written.
     #[prost(uint64, tag = "3")]
     pub bytes_done: u64,
-    /// How long it has been open, in milliseconds.
+    /// Time since the file was opened, in milliseconds.
     #[prost(uint64, tag = "4")]
     pub open_ms: u64,
 }
 
-/// What a source's tuner wants of the sink (Y5), over all lanes.
+/// The source tuner's settings for the sink (Y5), over all lanes.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub struct Knobs {
-    /// Data connections that are used.
+    /// Data connections in use.
     #[prost(uint32, tag = "1")]
     pub streams: u32,
-    /// I/O threads that write at a time, where objects wait for their targets.
+    /// Concurrent writers, if objects wait for their targets.
     #[prost(uint32, tag = "2")]
     pub writers: u32,
 }
@@ -1089,7 +856,7 @@ pub struct Knobs {
 /// A file's digest.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Digest {
-    /// Beneath the destination.
+    /// Relative to the destination.
     #[prost(bytes = "vec", tag = "1")]
     pub path: Vec<u8>,
     /// Bytes.
@@ -1100,50 +867,50 @@ pub struct Digest {
     pub blake3: Vec<u8>,
 }
 
-/// A line of a dry run.
+/// One line of a dry run.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct WouldCopy {
-    /// Beneath the destination.
+    /// Relative to the destination.
     #[prost(bytes = "vec", tag = "1")]
     pub path: Vec<u8>,
     /// Bytes.
     #[prost(uint64, tag = "2")]
     pub size: u64,
-    /// It would be removed, and the sink says so.
+    /// The sink would delete the entry.
     #[prost(bool, tag = "3")]
     pub goes: bool,
 }
 
-/// The source is done.
+/// The source's end of the session.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub struct Finish {
     /// The source's counters at the end.
     #[prost(message, optional, tag = "1")]
     pub counters: Option<Counters>,
-    /// Objects and bundles sent in all, each reading counted.
+    /// Objects and bundles sent, including repetitions.
     #[prost(uint64, tag = "2")]
     pub objects_sent: u64,
-    /// It was the last session of a transfer that several carry: their journals are not needed any more.
+    /// The last session of a transfer that several carry: their journals are no longer needed.
     #[prost(bool, tag = "3")]
     pub closes: bool,
 }
 
-/// What to do with one path beside copying.
+/// An operation on one path, other than a copy.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Browse {
-    /// The caller's version, for people.
+    /// The initiator's version, for people.
     #[prost(string, tag = "1")]
     pub software: String,
-    /// 1 list a directory, 2 look at the path itself, 3 make a directory, 4 remove.
+    /// 1 list a directory, 2 stat the path itself, 3 make a directory, 4 remove.
     #[prost(uint32, tag = "2")]
     pub operation: u32,
     /// As typed.
     #[prost(bytes = "vec", tag = "3")]
     pub path: Vec<u8>,
-    /// Make: the directories above too, and it may be there. Remove: with everything in it.
+    /// Make: with its parents, and it may exist. Remove: recursively.
     #[prost(bool, tag = "4")]
     pub deep: bool,
-    /// What the caller may, where a daemon asks: a bearer token; empty for none.
+    /// Bearer token for a daemon that requires one; empty otherwise.
     #[prost(string, tag = "5")]
     pub token: String,
 }
@@ -1156,14 +923,14 @@ pub struct Entries {
     pub entries: Vec<BrowsedEntry>,
 }
 
-/// One name and what stands there.
+/// An entry and its name.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct BrowsedEntry {
-    /// Empty where a directory was asked for that has none.
+    /// Empty for a directory that was requested itself and has no name.
     #[prost(bytes = "vec", tag = "1")]
     pub name: Vec<u8>,
-    /// 0 something else, 1 file, 2 directory, 3 symbolic link, 4 pipe, 5 socket, 6 device; 7 an export, of which nothing
-    /// else is told.
+    /// 0 other, 1 file, 2 directory, 3 symbolic link, 4 pipe, 5 socket, 6 device; 7 an export, without
+    /// further information.
     #[prost(uint32, tag = "2")]
     pub kind: u32,
     /// Bytes.
@@ -1178,30 +945,30 @@ pub struct BrowsedEntry {
     /// Permission bits, at most `07777`.
     #[prost(uint32, tag = "6")]
     pub mode: u32,
-    /// Number of the user.
+    /// User number.
     #[prost(uint32, tag = "7")]
     pub uid: u32,
-    /// Number of the group.
+    /// Group number.
     #[prost(uint32, tag = "8")]
     pub gid: u32,
 }
 
-/// It is done.
+/// The end of the operation.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub struct BrowseDone {
-    /// Entries that were told, or removed; 1 for a directory that is there now.
+    /// Entries listed or removed; 1 for a directory that exists now.
     #[prost(uint64, tag = "1")]
     pub done: u64,
-    /// Entries that failed, each of which was told by a `Failure`.
+    /// Failed entries, each reported by a `Failure`.
     #[prost(uint64, tag = "2")]
     pub failed: u64,
 }
 
-/// A farewell.
+/// The transfer is complete.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub struct Leave {}
 
-/// Nothing but a sign of life.
+/// Keeps the connection alive.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub struct Heartbeat {}
 

@@ -1,10 +1,10 @@
-//! The first 16 bytes in each direction: who speaks, and which versions.
+//! The first 16 bytes in each direction: magic and protocol versions.
 
 /// The newest protocol version that this build speaks.
-pub const PROTOCOL_VERSION: u16 = 11;
+pub const PROTOCOL_VERSION: u16 = 12;
 
 /// The oldest protocol version that this build speaks.
-pub const PROTOCOL_VERSION_MIN: u16 = 11;
+pub const PROTOCOL_VERSION_MIN: u16 = 12;
 
 /// Bytes of a preamble.
 pub const PREAMBLE_BYTES: usize = 16;
@@ -20,10 +20,10 @@ pub struct Preamble {
     pub version_max: u16,
 }
 
-/// Why the two ends can't talk.
+/// Reasons why the two ends can't talk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PreambleError {
-    /// The bytes are not carrack's.
+    /// The bytes are no preamble.
     #[error("the other side does not speak carrack's protocol")]
     NotCarrack,
     /// No version in common.
@@ -31,18 +31,18 @@ pub enum PreambleError {
         "the other side speaks protocol versions {theirs_min} to {theirs_max}, this one {PROTOCOL_VERSION_MIN} to {PROTOCOL_VERSION}"
     )]
     NoCommonVersion {
-        /// Their oldest.
+        /// The peer's oldest version.
         theirs_min: u16,
-        /// Their newest.
+        /// The peer's newest version.
         theirs_max: u16,
     },
 }
 
 impl Preamble {
-    /// What this build sends.
+    /// The preamble of this build.
     pub const OURS: Preamble = Preamble { version_min: PROTOCOL_VERSION_MIN, version_max: PROTOCOL_VERSION };
 
-    /// The bytes.
+    /// Encodes the preamble.
     pub fn encode(self) -> [u8; PREAMBLE_BYTES] {
         let mut bytes = [0; PREAMBLE_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
@@ -62,7 +62,7 @@ impl Preamble {
         })
     }
 
-    /// Where in `text` a preamble begins: a login shell may print something before it.
+    /// Returns the position of a preamble in `text`: a login shell may print text before it.
     pub fn find(text: &[u8]) -> Option<usize> {
         text.windows(MAGIC.len()).position(|window| window == MAGIC)
     }
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn the_example_of_the_format_document() {
-        assert_eq!(&Preamble::OURS.encode(), b"carrack\0\x0b\x00\x0b\x00\0\0\0\0");
+        assert_eq!(&Preamble::OURS.encode(), b"carrack\0\x0c\x00\x0c\x00\0\0\0\0");
     }
 
     /// Sessions with an older preamble end at once, and fuzzing would meet nothing else.
@@ -99,11 +99,13 @@ mod tests {
 
     #[test]
     fn agrees_on_the_newest_common_version() {
-        assert_eq!(Preamble::decode(&Preamble::OURS.encode()).unwrap().agree(), Ok(11));
-        assert_eq!(Preamble { version_min: 1, version_max: 12 }.agree(), Ok(11));
-        assert!(Preamble { version_min: 1, version_max: 10 }.agree().is_err());
-        assert!(Preamble { version_min: 12, version_max: 12 }.agree().is_err());
-        assert!(Preamble { version_min: 0, version_max: 6 }.agree().is_err());
+        fn between(version_min: u16, version_max: u16) -> Result<u16, PreambleError> {
+            Preamble { version_min, version_max }.agree()
+        }
+        assert_eq!(Preamble::decode(&Preamble::OURS.encode()).unwrap().agree(), Ok(PROTOCOL_VERSION));
+        assert_eq!(between(1, PROTOCOL_VERSION + 1), Ok(PROTOCOL_VERSION));
+        assert!(between(1, PROTOCOL_VERSION_MIN - 1).is_err());
+        assert!(between(PROTOCOL_VERSION + 1, PROTOCOL_VERSION + 1).is_err());
     }
 
     #[test]

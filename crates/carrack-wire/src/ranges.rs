@@ -5,7 +5,9 @@ use carrack_model::{ByteRange, RangeSet};
 
 use crate::message::MessageError;
 
-/// The first [`RANGES_MAX`] runs: whoever hears of fewer only sends more.
+const OUT_OF_RANGE: MessageError = MessageError::OutOfRange("ranges of a file");
+
+/// Encodes the first [`RANGES_MAX`] runs: the source sends the ranges behind them again.
 pub fn ranges_to_message(ranges: &RangeSet) -> Vec<u64> {
     ranges.iter().take(RANGES_MAX).flat_map(|run| [run.offset, run.len]).collect()
 }
@@ -13,19 +15,18 @@ pub fn ranges_to_message(ranges: &RangeSet) -> Vec<u64> {
 /// Ranges of a file of `size` bytes.
 ///
 /// # Errors
-/// Ranges that overlap, don't rise, are empty, reach beyond the file, or are too many.
+/// Ranges that overlap, don't rise, are empty, exceed the file, or are too many.
 pub fn ranges_from_message(numbers: &[u64], size: u64) -> Result<RangeSet, MessageError> {
-    let out_of_range = || MessageError::OutOfRange("ranges of a file");
     if numbers.len() > 2 * RANGES_MAX || !numbers.len().is_multiple_of(2) {
-        return Err(out_of_range());
+        return Err(OUT_OF_RANGE);
     }
     let mut ranges = RangeSet::new();
     let mut from = 0;
     for pair in numbers.chunks_exact(2) {
         let range = ByteRange::new(pair[0], pair[1]);
-        let end = range.end().filter(|end| *end <= size).ok_or_else(out_of_range)?;
+        let end = range.end().filter(|end| *end <= size).ok_or(OUT_OF_RANGE)?;
         if range.len == 0 || range.offset < from || !ranges.insert(range) {
-            return Err(out_of_range());
+            return Err(OUT_OF_RANGE);
         }
         from = end;
     }

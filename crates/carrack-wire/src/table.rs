@@ -1,8 +1,8 @@
-//! The entry table: sections (directories) and the entries in them, as the file table travels.
+//! The entry table: sections (directories) and their entries, as the file table travels.
 //!
-//! A bundle's body is the contents of its regular files one after the other, then this table with the entries in the
-//! same order. An open-file message carries a table of one section and one entry. Decoding borrows; every name and
-//! path is checked, so that what comes out can be resolved beneath a directory.
+//! A bundle's body is the contents of its regular files one after the other, then this table with the entries
+//! in the same order. An open-file message carries a table of one section and one entry. Decoding borrows.
+//! Every name and path is checked, so that the decoded ones can be resolved beneath a directory.
 
 use carrack_model::limits::{RANGES_MAX, SYMLINK_BYTES_MAX};
 use carrack_model::{
@@ -25,7 +25,7 @@ const EXTRA_BLAKE3: u8 = 2;
 const EXTRA_IDENTITY: u8 = 9;
 const EXTRA_HOLES: u8 = 15;
 const EXTRA_SPECIAL: u8 = 138;
-/// Extras from here on must be understood; below, a reader may skip what it does not know.
+/// A reader must understand extras from this number on, and may skip unknown ones below.
 const EXTRA_CRITICAL: u8 = 128;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -44,28 +44,28 @@ struct RawRecord {
 const RECORD_BYTES: usize = size_of::<RawRecord>();
 const EXTRA_BYTES: usize = 4;
 
-/// Of one hole: its offset and its length, each a `u32`, which is enough for whatever fits into a slot.
+/// Bytes of one hole: offset and length, each a `u32`, which suffices for a file that fits into a slot.
 const HOLE_BYTES: usize = 8;
 
-/// Why bytes are not an entry table.
+/// Reasons why bytes are not an entry table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TableError {
-    /// A record or extra reaches beyond the end.
+    /// A record or extra exceeds the table.
     #[error("an entry table ends within a record")]
     Truncated,
-    /// A kind from the future.
+    /// A record kind newer than this build.
     #[error("record kind {0} is not known here")]
     UnknownKind(u8),
-    /// A critical extra from the future.
+    /// A critical extra newer than this build.
     #[error("entry attribute {0} is not known here")]
     UnknownExtra(u8),
-    /// A name or path that is refused.
+    /// A refused name or path.
     #[error("a name that is refused: {0}")]
     BadName(PathProblem),
     /// An entry before the first section.
     #[error("an entry without a directory")]
     NoSection,
-    /// A link without target, a target too long or with a NUL, a special file that does not say what it is, a time out of
+    /// A link without target, a target too long or with a NUL, a special file without its kind, a time out of
     /// range, a digest or identity of the wrong length, holes beyond a file's end, out of order or too many.
     #[error("a record with a value out of range")]
     BadValue,
@@ -80,29 +80,29 @@ impl From<PathProblem> for TableError {
 /// Appends records to a buffer.
 pub struct TableWriter<'a> {
     out: &'a mut Vec<u8>,
-    /// What the records have beside what is always kept.
+    /// Owner and attributes of the records that follow.
     extras: Option<&'a Extras>,
-    /// Where a regular file has holes.
+    /// Holes of the regular files that follow.
     holes: Option<&'a RangeSet>,
 }
 
-/// Bytes that holes take in an entry's record.
+/// Bytes of the holes in an entry's record.
 pub fn holes_table_bytes(holes: &RangeSet) -> usize {
     if holes.is_empty() { 0 } else { EXTRA_BYTES + holes.run_count() * HOLE_BYTES }
 }
 
 impl<'a> TableWriter<'a> {
-    /// Writes behind what `out` holds.
+    /// Appends to `out`.
     pub fn new(out: &'a mut Vec<u8>) -> TableWriter<'a> {
         TableWriter { out, extras: None, holes: None }
     }
 
-    /// Writes these with each record that follows.
+    /// Adds `extras` to each record that follows.
     pub fn with(self, extras: Option<&'a Extras>) -> TableWriter<'a> {
         TableWriter { extras, ..self }
     }
 
-    /// Writes with each regular file that follows where it has holes, which its contents have as zeros.
+    /// Adds `holes` to each regular file that follows; its contents have zeros there.
     pub fn with_holes(self, holes: &'a RangeSet) -> TableWriter<'a> {
         TableWriter { holes: Some(holes).filter(|holes| !holes.is_empty()), ..self }
     }
@@ -114,7 +114,8 @@ impl<'a> TableWriter<'a> {
         self.record(KIND_SECTION, flags, path.as_bytes(), &metadata, 0, &[]);
     }
 
-    /// A regular file with the metadata and the size that belong to its contents; an `identity` of 0 is not written.
+    /// Adds a regular file with the metadata and size that belong to its contents; an `identity` of 0 is left
+    /// out.
     pub fn regular(
         &mut self,
         name: &[u8],
@@ -127,7 +128,7 @@ impl<'a> TableWriter<'a> {
         self.with_identity(KIND_REGULAR, name, metadata, size, identity, digest);
     }
 
-    /// An entry as it stands for itself, without a digest and without what is beyond its metadata.
+    /// Adds an entry without digest, owner and attributes.
     pub fn whole(&mut self, entry: &Entry) {
         match &entry.kind {
             EntryKind::Regular { size } => {
@@ -142,19 +143,19 @@ impl<'a> TableWriter<'a> {
         }
     }
 
-    /// A symbolic link; an `identity` of 0 is not written.
+    /// Adds a symbolic link; an `identity` of 0 is left out.
     pub fn symlink(&mut self, name: &[u8], target: &[u8], metadata: &Metadata, identity: u64) {
         let target = Some((EXTRA_SYMLINK_TARGET, target));
         self.with_identity(KIND_SYMLINK, name, metadata, 0, identity, target);
     }
 
-    /// A device, pipe or socket; an `identity` of 0 is not written.
+    /// Adds a device, pipe or socket; an `identity` of 0 is left out.
     pub fn special(&mut self, name: &[u8], special: &Special, metadata: &Metadata, identity: u64) {
         let special = special.to_bytes();
         self.with_identity(KIND_SPECIAL, name, metadata, 0, identity, Some((EXTRA_SPECIAL, &special)));
     }
 
-    /// An entry as it was read from another table.
+    /// Adds an entry of another table.
     pub fn entry(&mut self, entry: &TableEntry<'_>) {
         let mut writer = TableWriter::new(self.out).with(entry.extras.as_deref()).with_holes(&entry.holes);
         match (entry.symlink_target, &entry.special) {
@@ -236,7 +237,7 @@ fn holes_to_bytes(holes: &RangeSet) -> Vec<u8> {
     numbers.flat_map(|number| (number as u32).to_le_bytes()).collect()
 }
 
-/// Rising, apart from each other, within `size` bytes.
+/// Decodes holes that rise, don't touch and lie within `size` bytes.
 fn holes_from_bytes(bytes: &[u8], size: u64) -> Result<RangeSet, TableError> {
     let (holes, rest) = bytes.as_chunks::<HOLE_BYTES>();
     if holes.len() > RANGES_MAX {
@@ -260,13 +261,13 @@ fn holes_from_bytes(bytes: &[u8], size: u64) -> Result<RangeSet, TableError> {
 /// One record of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TableRecord<'a> {
-    /// The entries that follow stand in this directory.
+    /// Begins the entries of this directory.
     Section {
-        /// Beneath the destination.
+        /// Relative to the destination.
         path: RelPath,
-        /// To be set when the transfer ends.
+        /// Set at the end of the transfer.
         metadata: Option<Metadata>,
-        /// Its owner and attributes, if they are kept.
+        /// Owner and attributes, if they are kept.
         extras: Option<Box<Extras>>,
     },
     /// A file, link or special file in the directory of the last section.
@@ -280,29 +281,29 @@ pub struct TableEntry<'a> {
     pub name: &'a [u8],
     /// Mode and times.
     pub metadata: Metadata,
-    /// Bytes of content; 0 for what has none.
+    /// Bytes of content; 0 for links and special files.
     pub size: u64,
-    /// Where a link points; nothing for anything else.
+    /// Target of a link.
     pub symlink_target: Option<&'a [u8]>,
-    /// What a device, pipe or socket is; nothing for anything else.
+    /// Kind and number of a device, pipe or socket.
     pub special: Option<Special>,
-    /// BLAKE3 of the contents, where the session uses it.
+    /// BLAKE3 of the contents, if the session uses it.
     pub digest: Option<&'a [u8; 32]>,
-    /// The inode number at the source, which tells a file from another one of the same name; 0 where it is not known.
+    /// Inode number at the source, which tells files of the same name apart; 0 if unknown.
     pub identity: u64,
-    /// Its owner and attributes, if they are kept.
+    /// Owner and attributes, if they are kept.
     pub extras: Option<Box<Extras>>,
-    /// Where a regular file has holes at the source; its contents have zeros there, if the source is honest.
+    /// Holes of a regular file at the source; an honest source sends zeros there.
     pub holes: RangeSet,
 }
 
 impl TableEntry<'_> {
-    /// Whether it has contents, which may be empty.
+    /// Returns true for a regular file, which may be empty.
     pub fn is_regular(&self) -> bool {
         self.symlink_target.is_none() && self.special.is_none()
     }
 
-    /// As an entry that stands for itself.
+    /// Converts to an owned entry.
     pub fn to_entry(&self) -> Entry {
         Entry {
             name: self.name.into(),

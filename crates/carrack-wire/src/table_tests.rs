@@ -1,4 +1,4 @@
-//! Tables as they are written and read, and what is refused.
+//! Writing and reading tables, and the refusal of malformed ones.
 
 use super::*;
 use carrack_model::{Account, Attribute, DeviceNumber};

@@ -1,111 +1,113 @@
-//! The messages of a session in which files are compared: questions about names, and answers in their order.
+//! The messages of a session that compares files: queries about names, and answers in the same order.
 //!
-//! Nothing but digests travels. `docs/formats/wire.md` lists every field with its unit.
+//! Only digests and metadata travel, no contents. `docs/formats/wire.md` lists every field with its unit.
 
-/// What is to be examined.
+/// Opens a comparison.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Verify {
     /// The caller's version, for people.
     #[prost(string, tag = "1")]
     pub software: String,
-    /// As typed: a file, a link, or the directory where the paths of the questions begin.
+    /// As typed: a file, a link, or the directory that the paths of the queries are relative to.
     #[prost(bytes = "vec", tag = "2")]
     pub path: Vec<u8>,
-    /// What the caller may, where a daemon asks: a bearer token; empty for none.
+    /// Bearer token for a daemon that requires one; empty otherwise.
     #[prost(string, tag = "3")]
     pub token: String,
-    /// Files are read past the page cache where the file system can.
+    /// Files are read past the page cache if the file system supports it.
     #[prost(bool, tag = "4")]
     pub past_cache: bool,
-    /// A link that leads to a directory is followed, as a destination's is; else only with a trailing slash.
+    /// A link to a directory is followed, as for a destination; otherwise only with a trailing slash.
     #[prost(bool, tag = "5")]
     pub is_destination: bool,
-    /// Threads that the caller would like; 0 to choose.
+    /// Wanted number of threads; 0 lets the called end choose.
     #[prost(uint32, tag = "6")]
     pub threads: u32,
 }
 
-/// Asks for what comes next on a walk through everything.
+/// Requests the next names of a walk through the tree.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct WalkOn {
-    /// Where the walk begins; the same in every one of them until it is over.
+    /// First directory of the walk; the same in all requests of one walk.
     #[prost(bytes = "vec", tag = "1")]
     pub beneath: Vec<u8>,
-    /// Devices, pipes and sockets are names too; else they are told as skipped.
+    /// Devices, pipes and sockets count as names; otherwise they are reported as skipped.
     #[prost(bool, tag = "2")]
     pub specials: bool,
 }
 
-/// Some names of one directory, or something that is none.
+/// Some names of one directory, a failure, or a skipped entry.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Walked {
-    /// Beneath where the session's paths begin.
+    /// Relative to the session's path.
     #[prost(bytes = "vec", tag = "1")]
     pub directory: Vec<u8>,
-    /// Files, links and what else was asked for, 257 at most; an empty one first where the directory itself is met.
+    /// Files, links and the other requested kinds, 257 at most; an empty name comes first for the directory
+    /// itself.
     #[prost(bytes = "vec", repeated, tag = "2")]
     pub names: Vec<Vec<u8>>,
-    /// Something that can't be looked at.
+    /// An entry that can't be examined.
     #[prost(message, optional, tag = "3")]
     pub failure: Option<super::message::Failure>,
-    /// A pipe, socket or device; its path as this end knows it, and what it is.
+    /// A pipe, socket or device: its path at this end, and its kind.
     #[prost(message, optional, tag = "4")]
     pub skipped: Option<super::message::Failure>,
-    /// That was all; nothing else is told.
+    /// The walk is complete; the other fields are empty.
     #[prost(bool, tag = "5")]
     pub is_over: bool,
 }
 
-/// Asks what stands at names.
+/// Queries the entries at some names.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Look {
-    /// Beneath where the session's paths begin.
+    /// Relative to the session's path.
     #[prost(bytes = "vec", tag = "1")]
     pub directory: Vec<u8>,
-    /// 257 at most; an empty one means the directory's own path.
+    /// 257 at most; an empty name is the directory itself.
     #[prost(bytes = "vec", repeated, tag = "2")]
     pub names: Vec<Vec<u8>>,
-    /// Files of 1 MiB at most are read.
+    /// Files of at most 1 MiB are read for their digests.
     #[prost(bool, tag = "3")]
     pub digests: bool,
-    /// Metadata are told.
+    /// The answer includes metadata.
     #[prost(bool, tag = "4")]
     pub metadata: bool,
-    /// Which of those that cost a system call are told: bits as in `Settings.kept`.
+    /// The requested metadata that cost a system call each: bits as in `Settings.kept`.
     #[prost(uint32, tag = "5")]
     pub kept: u32,
 }
 
-/// What stands there, in the order of the names.
+/// The entries found, in the order of the names.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Seen {
-    /// As many as names.
+    /// One for each name.
     #[prost(message, repeated, tag = "1")]
     pub sights: Vec<Sight>,
 }
 
-/// What stands at one name.
+/// The entry at one name.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Sight {
-    /// 0 something else, 1 file, 2 directory, 3 symbolic link, 4 pipe, 5 socket, 6 device; 8 nothing, 9 it can't be read.
+    /// 0 other, 1 file, 2 directory, 3 symbolic link, 4 pipe, 5 socket, 6 device; 8 none, 9 unreadable.
     #[prost(uint32, tag = "1")]
     pub kind: u32,
     /// Bytes of a file.
     #[prost(uint64, tag = "2")]
     pub size: u64,
-    /// Another one after every change that the file system tells of; of no other meaning.
+    /// Differs after every change that the file system reports; has no other meaning.
     #[prost(fixed64, tag = "3")]
     pub stamp: u64,
-    /// BLAKE3 of a file that was read, or of a link's text; else empty.
+    /// BLAKE3 of a file that was read, or of a link's text; otherwise empty.
     #[prost(bytes = "vec", tag = "4")]
     pub digest: Vec<u8>,
-    /// Why it can't be read, 200 bytes at most.
+    /// Reason why the entry can't be read, 200 bytes at most.
     #[prost(string, tag = "5")]
     pub detail: String,
-    /// What a device, pipe or socket is, see `carrack_model::Special`; else empty, as from one that does not tell.
+    /// Kind and number of a device, pipe or socket, see `carrack_model::Special`; otherwise empty, also from
+    /// a peer without support for it.
     #[prost(bytes = "vec", tag = "6")]
     pub special: Vec<u8>,
-    /// Where metadata were asked for, and something stands there.
+    /// Present if metadata were requested and the entry exists.
     #[prost(message, optional, tag = "7")]
     pub metadata: Option<SightMetadata>,
 }
@@ -119,37 +121,37 @@ pub struct SightMetadata {
     /// Modification time, seconds since 1970.
     #[prost(int64, tag = "2")]
     pub mtime_s: i64,
-    /// And nanoseconds.
+    /// Nanoseconds of the modification time.
     #[prost(uint32, tag = "3")]
     pub mtime_ns: u32,
-    /// Nanoseconds of which the file system seems to store multiples.
+    /// Resolution of the file system's times in nanoseconds, as a guess.
     #[prost(uint32, tag = "4")]
     pub time_unit_ns: u32,
-    /// Names that the file has.
+    /// Number of hard links.
     #[prost(uint32, tag = "5")]
     pub names: u32,
-    /// Which file it is: the same number under each of its names, in this session.
+    /// Identity of the file: the same for each of its names, within this session.
     #[prost(fixed64, tag = "6")]
     pub identity: u64,
-    /// Bytes that the storage holds of it.
+    /// Allocated bytes.
     #[prost(uint64, tag = "7")]
     pub allocated_bytes: u64,
-    /// Whose it is, if owners were asked for.
+    /// Owner, if requested.
     #[prost(message, optional, tag = "8")]
     pub user: Option<SightAccount>,
-    /// Its group, if groups were asked for.
+    /// Group, if requested.
     #[prost(message, optional, tag = "9")]
     pub group: Option<SightAccount>,
-    /// Its attributes and ACLs, if they were asked for.
+    /// Extended attributes and ACLs, if requested.
     #[prost(message, repeated, tag = "10")]
     pub attributes: Vec<SightAttribute>,
-    /// Why not all of them can be read, 200 bytes at most; empty if they could.
+    /// Reason why some attributes can't be read, 200 bytes at most; empty if all were read.
     #[prost(string, tag = "11")]
     pub attributes_problem: String,
-    /// Attributes that only root may set are among them.
+    /// Attributes that only root may set are included.
     #[prost(bool, tag = "12")]
     pub has_privileged: bool,
-    /// File flags, see `carrack_model::FileFlags`; empty if they were not asked for, or there are none to tell.
+    /// File flags, see `carrack_model::FileFlags`; empty if not requested or not supported.
     #[prost(bytes = "vec", tag = "13")]
     pub flags: Vec<u8>,
 }
@@ -157,62 +159,65 @@ pub struct SightMetadata {
 /// A user or group.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct SightAccount {
-    /// Its number.
+    /// User or group number.
     #[prost(uint32, tag = "1")]
     pub number: u32,
-    /// Its name, 64 bytes at most; empty for none, and for root.
+    /// User or group name, 64 bytes at most; empty if there is none, and for root.
     #[prost(bytes = "vec", tag = "2")]
     pub name: Vec<u8>,
 }
 
-/// An extended attribute or ACL; or, under a name such as `user.*`, all that an entry with very many has in one name space.
+/// An extended attribute or ACL, or, for an entry with very many, the digest of a whole name space
+/// (`user.*`).
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct SightAttribute {
-    /// With its name space.
+    /// Name with its name space.
     #[prost(bytes = "vec", tag = "1")]
     pub name: Vec<u8>,
-    /// The first 16 bytes of the BLAKE3 of its value.
+    /// First 16 bytes of the BLAKE3 of the value.
     #[prost(bytes = "vec", tag = "2")]
     pub digest: Vec<u8>,
 }
 
-/// Asks for the digests of pieces of a file.
+/// Queries the digests of pieces of a file.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct HashPieces {
-    /// Beneath where the session's paths begin.
+    /// Relative to the session's path.
     #[prost(bytes = "vec", tag = "1")]
     pub directory: Vec<u8>,
     /// As in `Look`.
     #[prost(bytes = "vec", tag = "2")]
     pub name: Vec<u8>,
-    /// Bytes of the file, which has to have as many.
+    /// Bytes that the file must have.
     #[prost(uint64, tag = "3")]
     pub file_size: u64,
-    /// Where the range begins, a multiple of 1 MiB.
+    /// Start of the range, a multiple of 1 MiB.
     #[prost(uint64, tag = "4")]
     pub offset: u64,
-    /// Its bytes.
+    /// Bytes of the range.
     #[prost(uint64, tag = "5")]
     pub len: u64,
-    /// Bytes of a piece: a power of two from 1 KiB to 1 MiB, such that there are 1,024 pieces at most.
+    /// Bytes of a piece: a power of two from 1 KiB to 1 MiB, with 1,024 pieces at most.
     #[prost(uint32, tag = "6")]
     pub piece_bytes: u32,
-    /// It is of a part of a file: that may be longer than `file_size` and the range begins anywhere; each piece is hashed by itself.
+    /// The range belongs to a partial comparison: it begins anywhere, the file may be longer than
+    /// `file_size`, and each piece has a hash of its own.
     #[prost(bool, tag = "7")]
     pub by_itself: bool,
 }
 
-/// The digests, or why there are none.
+/// The digests, or the reason why there are none.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Pieces {
-    /// 32 bytes for each piece: its subtree's value in the file's BLAKE3 tree, or its BLAKE3 by itself.
+    /// 32 bytes for each piece: its chaining value in the file's BLAKE3 tree, or the BLAKE3 of the piece
+    /// alone.
     #[prost(bytes = "vec", tag = "1")]
     pub values: Vec<u8>,
-    /// Why the file can't be read; empty if it was.
+    /// Reason why the file can't be read; empty if it was.
     #[prost(string, tag = "2")]
     pub problem: String,
 }
 
-/// Nothing else will be asked.
+/// Ends the comparison.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub struct VerifyEnd {}

@@ -11,7 +11,7 @@ use crate::exit::Exit;
 
 /// Move big data sets between storage systems: in parallel, verified end to end, over ssh
 #[derive(Debug, Parser)]
-#[command(name = "carrack", version, after_long_help = crate::exit::help())]
+#[command(name = "carrack", version, after_long_help = crate::exit::help(""))]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -114,12 +114,12 @@ impl Cli {
 mod tests {
     #[test]
     fn the_definition_is_sound() {
-        crate::config::command().debug_assert();
+        crate::options::config::command().debug_assert();
     }
 
     #[test]
     fn hidden_commands_stay_hidden() {
-        let help = crate::config::command().render_long_help().to_string();
+        let help = crate::options::config::command().render_long_help().to_string();
         assert!(
             help.contains("\n  cp ") && help.contains("\n  layout ") && help.contains("\n  doctor "),
             "{help}"

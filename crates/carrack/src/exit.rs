@@ -4,6 +4,8 @@ use carrack_machine::doctor::Verdict;
 use carrack_model::Summary;
 use carrack_register::records::{TransferRecord, TransferState};
 
+use crate::trouble::Trouble;
+
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -105,6 +107,14 @@ impl Exit {
         }
     }
 
+    /// The code of a command that may have come to nothing, which is told on stderr.
+    pub fn of_command(ended: Result<Exit, Trouble>) -> Exit {
+        ended.unwrap_or_else(|trouble| {
+            trouble.tell();
+            Exit::Nothing
+        })
+    }
+
     /// The code of `carrack doctor`, by the worst that it found.
     pub fn of_findings(worst: Option<Verdict>) -> Exit {
         match worst {
@@ -129,23 +139,23 @@ impl From<Exit> for std::process::ExitCode {
 /// Where the exit codes begin in the help.
 pub const HELP_HEADING: &str = "Exit codes:\n";
 
-/// The codes as a paragraph of the help.
-pub fn help() -> String {
-    paragraph(&Exit::MEANINGS)
+/// The end of a command's help: its examples, and the codes as a paragraph.
+pub fn help(examples: &str) -> String {
+    with_codes(examples, &Exit::MEANINGS)
 }
 
 /// The same for `carrack doctor`.
-pub fn help_of_doctor() -> String {
-    paragraph(&Exit::MEANINGS_OF_DOCTOR)
+pub fn help_of_doctor(examples: &str) -> String {
+    with_codes(examples, &Exit::MEANINGS_OF_DOCTOR)
 }
 
 /// The same for `carrack verify`.
-pub fn help_of_verify() -> String {
-    paragraph(&Exit::MEANINGS_OF_VERIFY)
+pub fn help_of_verify(examples: &str) -> String {
+    with_codes(examples, &Exit::MEANINGS_OF_VERIFY)
 }
 
-fn paragraph(meanings: &[(Exit, &str)]) -> String {
-    let mut text = String::from(HELP_HEADING);
+fn with_codes(examples: &str, meanings: &[(Exit, &str)]) -> String {
+    let mut text = format!("{examples}{HELP_HEADING}");
     for (exit, meaning) in meanings {
         text.push_str(&format!("  {:>3}  {meaning}\n", exit.code()));
     }

@@ -80,7 +80,7 @@ fn unknown(carrack: &Command, line: &str) -> Option<String> {
 
 #[test]
 fn pages_name_commands_and_options_that_are_there() {
-    let mut carrack = crate::config::command();
+    let mut carrack = crate::options::config::command();
     carrack.build();
     let pages = fs::read_dir(Path::new(ROOT).join("docs")).unwrap().map(|entry| entry.unwrap().path());
     let pages = pages.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
@@ -100,7 +100,7 @@ fn pages_name_commands_and_options_that_are_there() {
 
 #[test]
 fn what_is_not_there_is_noticed() {
-    let mut carrack = crate::config::command();
+    let mut carrack = crate::options::config::command();
     carrack.build();
     let page = "`carrack cp --no-such a b`, `carrack copy x`, `carrack keys make`\n```sh\n$ true && carrack cp -r --nice a \\\n  --neither b & carrack ls x # --comment\nsay carrack is\n```\n";
     let wrong: Vec<Option<String>> = commands(page).iter().map(|line| unknown(&carrack, line)).collect();

@@ -14,7 +14,7 @@ use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
 use crate::exit::Exit;
-use crate::live;
+use crate::views::live;
 
 /// Whether a signal came; known before the thread that acts on it had its turn. Ctrl-C reaches ssh too, and on a busy
 /// machine the connection's end is noticed before the reason for it.

@@ -4,6 +4,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use carrack_testbed_fuse::{fuse_kind, set_time};
 use fuser::{FileAttr, FileType, INodeNo, TimeOrNow};
 use rustix::fs::{Stat, Timespec, UTIME_NOW, UTIME_OMIT};
 
@@ -59,19 +60,6 @@ pub fn attributes_of(number: INodeNo, stat: &Stat) -> FileAttr {
     }
 }
 
-/// The kind of an inode, in FUSE's words.
-pub fn fuse_kind(kind: rustix::fs::FileType) -> FileType {
-    match kind {
-        rustix::fs::FileType::Directory => FileType::Directory,
-        rustix::fs::FileType::Symlink => FileType::Symlink,
-        rustix::fs::FileType::Fifo => FileType::NamedPipe,
-        rustix::fs::FileType::Socket => FileType::Socket,
-        rustix::fs::FileType::CharacterDevice => FileType::CharDevice,
-        rustix::fs::FileType::BlockDevice => FileType::BlockDevice,
-        _ => FileType::RegularFile,
-    }
-}
-
 fn time(seconds: i64) -> SystemTime {
     let whole = Duration::from_secs(seconds.unsigned_abs());
     if seconds >= 0 { UNIX_EPOCH + whole } else { UNIX_EPOCH - whole }
@@ -82,15 +70,17 @@ pub fn timespec(time: Option<TimeOrNow>) -> Timespec {
     match time {
         None => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
         Some(TimeOrNow::Now) => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
-        Some(TimeOrNow::SpecificTime(time)) => match time.duration_since(UNIX_EPOCH) {
+        Some(given) => match set_time(given).duration_since(UNIX_EPOCH) {
             Ok(after) => Timespec { tv_sec: after.as_secs() as i64, tv_nsec: after.subsec_nanos().into() },
-            // fuser 0.18 takes nanoseconds before the epoch the wrong way round; this is the way back.
-            Err(before) => {
-                let before = before.duration();
-                Timespec { tv_sec: -(before.as_secs() as i64), tv_nsec: before.subsec_nanos().into() }
-            }
+            Err(before) => before_the_epoch(before.duration()),
         },
     }
+}
+
+fn before_the_epoch(before: Duration) -> Timespec {
+    let whole = before.as_secs() as i64 + i64::from(before.subsec_nanos() > 0);
+    let nanoseconds = (1_000_000_000 - i64::from(before.subsec_nanos())) % 1_000_000_000;
+    Timespec { tv_sec: -whole, tv_nsec: nanoseconds }
 }
 
 #[cfg(test)]
@@ -100,7 +90,7 @@ mod tests {
     #[test]
     fn times_before_the_epoch() {
         assert_eq!(time(-1), UNIX_EPOCH - Duration::from_secs(1));
-        // As fuser gives it: see `timespec`.
+        // As fuser gives it: see `set_time`.
         let given = UNIX_EPOCH - Duration::new(1, 999_999_999);
         let back = timespec(Some(TimeOrNow::SpecificTime(given)));
         assert_eq!((back.tv_sec, back.tv_nsec), (-1, 999_999_999));

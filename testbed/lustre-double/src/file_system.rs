@@ -10,28 +10,28 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, RwLock};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
+use carrack_testbed_fuse::{
+    GENERATION, TTL, fuse_errno, fuse_kind, reply_attributes, reply_data, reply_empty, reply_entry,
+    reply_open,
+};
 use fuser::{
-    FileAttr, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig,
-    LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
+    FileAttr, FileHandle, Filesystem, FopenFlags, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner,
+    OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
     ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
     WriteFlags,
 };
 use rustix::fs::{Stat, Timestamps};
 use rustix::io::Errno;
 
-use crate::attributes::{IO_BYTES, attributes_of, control_attributes, fuse_kind, timespec};
+use crate::attributes::{IO_BYTES, attributes_of, control_attributes, timespec};
 use crate::control::{self, Control};
 use crate::lov::{self, ANY_TARGET, Layout, LovError};
 use crate::namespace::{Inode, Name, Namespace, os_name};
 use crate::striped_file::{StripedFile, Wish};
 use crate::targets::Targets;
 
-/// Nobody but the kernel that asks changes anything.
-const TTL: Duration = Duration::from_secs(1);
-/// Numbers aren't used again while the kernel remembers them.
-const GENERATION: Generation = Generation(0);
 /// Of O_LOV_DELAY_CREATE (O_NOCTTY and FASYNC) what the kernel lets through.
 const DELAY_CREATE: i32 = 0x2000;
 const O_EXCL: i32 = 0o200;
@@ -341,10 +341,6 @@ fn errno_of(error: LovError) -> Errno {
     }
 }
 
-fn fuse(errno: Errno) -> fuser::Errno {
-    fuser::Errno::from_i32(errno.raw_os_error())
-}
-
 /// Whether a name is one of `.control`.
 fn control_number(parent: INodeNo, name: &OsStr) -> Result<Option<INodeNo>, Errno> {
     match parent {
@@ -357,47 +353,12 @@ fn control_number(parent: INodeNo, name: &OsStr) -> Result<Option<INodeNo>, Errn
     }
 }
 
-fn reply_empty(reply: ReplyEmpty, result: Result<(), Errno>) {
-    match result {
-        Ok(()) => reply.ok(),
-        Err(errno) => reply.error(fuse(errno)),
-    }
-}
-
-fn reply_entry(reply: ReplyEntry, result: Result<FileAttr, Errno>) {
-    match result {
-        Ok(attributes) => reply.entry(&TTL, &attributes, GENERATION),
-        Err(errno) => reply.error(fuse(errno)),
-    }
-}
-
-fn reply_attributes(reply: ReplyAttr, result: Result<FileAttr, Errno>) {
-    match result {
-        Ok(attributes) => reply.attr(&TTL, &attributes),
-        Err(errno) => reply.error(fuse(errno)),
-    }
-}
-
-fn reply_data(reply: ReplyData, result: Result<Vec<u8>, Errno>) {
-    match result {
-        Ok(data) => reply.data(&data),
-        Err(errno) => reply.error(fuse(errno)),
-    }
-}
-
-fn reply_open(reply: ReplyOpen, result: Result<FileHandle, Errno>, flags: FopenFlags) {
-    match result {
-        Ok(handle) => reply.opened(handle, flags),
-        Err(errno) => reply.error(fuse(errno)),
-    }
-}
-
 fn reply_xattr(reply: ReplyXattr, result: Result<Vec<u8>, Errno>, size: u32) {
     match result {
         Ok(value) if size == 0 => reply.size(value.len() as u32),
-        Ok(value) if value.len() > size as usize => reply.error(fuse(Errno::RANGE)),
+        Ok(value) if value.len() > size as usize => reply.error(fuse_errno(Errno::RANGE)),
         Ok(value) => reply.data(&value),
-        Err(errno) => reply.error(fuse(errno)),
+        Err(errno) => reply.error(fuse_errno(errno)),
     }
 }
 
@@ -542,7 +503,7 @@ impl Filesystem for LustreDouble {
     ) {
         match self.create_and_open(request, parent, name, mode, flags) {
             Ok((attributes, handle)) => reply.created(&TTL, &attributes, GENERATION, handle, open_flags()),
-            Err(errno) => reply.error(fuse(errno)),
+            Err(errno) => reply.error(fuse_errno(errno)),
         }
     }
 
@@ -582,7 +543,7 @@ impl Filesystem for LustreDouble {
     ) {
         match self.write_handle(handle, offset, data) {
             Ok(()) => reply.written(data.len() as u32),
-            Err(errno) => reply.error(fuse(errno)),
+            Err(errno) => reply.error(fuse_errno(errno)),
         }
     }
 
@@ -626,7 +587,7 @@ impl Filesystem for LustreDouble {
     ) {
         let names = match self.listed(handle) {
             Ok(names) => names,
-            Err(errno) => return reply.error(fuse(errno)),
+            Err(errno) => return reply.error(fuse_errno(errno)),
         };
         for (index, name) in names.iter().enumerate().skip(offset as usize) {
             let kind = fuse_kind(name.kind);
@@ -647,7 +608,7 @@ impl Filesystem for LustreDouble {
     ) {
         let names = match self.listed(handle) {
             Ok(names) => names,
-            Err(errno) => return reply.error(fuse(errno)),
+            Err(errno) => return reply.error(fuse_errno(errno)),
         };
         for (index, name) in names.iter().enumerate().skip(offset as usize) {
             let is_dots = name.name == b"." || name.name == b"..";
@@ -694,7 +655,7 @@ impl Filesystem for LustreDouble {
                 room.f_namemax as u32,
                 room.f_frsize as u32,
             ),
-            Err(errno) => reply.error(fuse(errno)),
+            Err(errno) => reply.error(fuse_errno(errno)),
         }
     }
 
@@ -761,6 +722,6 @@ impl Filesystem for LustreDouble {
         reply: ReplyIoctl,
     ) {
         // Lustre's own can't be had through FUSE: it carries no more than the command's size says.
-        reply.error(fuse(Errno::NOTTY));
+        reply.error(fuse_errno(Errno::NOTTY));
     }
 }

@@ -9,12 +9,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
+use carrack_testbed_fuse::{
+    GENERATION, TTL, fuse_errno, fuse_kind, reply_attributes, reply_data, reply_empty, reply_entry,
+    reply_open, set_time,
+};
 use fuser::{
-    BsdFileFlags, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, LockOwner,
-    OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry,
-    ReplyOpen, ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
+    BsdFileFlags, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, INodeNo, LockOwner, OpenFlags,
+    RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen,
+    ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
 use rustix::fs::Timespec;
 use rustix::io::Errno;
@@ -25,10 +29,6 @@ use crate::faults::Operation;
 use crate::image::{Contents, Ino, Node};
 use crate::pages::{PAGE_BYTES, Pages};
 
-/// Nobody but the kernel that asks changes anything.
-const TTL: Duration = Duration::from_secs(1);
-/// Numbers aren't used again.
-const GENERATION: Generation = Generation(0);
 const O_TRUNC: i32 = 0o1000;
 const KEEP_SIZE: i32 = 1;
 const PUNCH_HOLE: i32 = 2;
@@ -113,18 +113,6 @@ fn attributes_of(ino: Ino, node: &Node) -> FileAttr {
     }
 }
 
-fn fuse_kind(kind: rustix::fs::FileType) -> FileType {
-    match kind {
-        rustix::fs::FileType::Directory => FileType::Directory,
-        rustix::fs::FileType::Symlink => FileType::Symlink,
-        rustix::fs::FileType::Fifo => FileType::NamedPipe,
-        rustix::fs::FileType::Socket => FileType::Socket,
-        rustix::fs::FileType::CharacterDevice => FileType::CharDevice,
-        rustix::fs::FileType::BlockDevice => FileType::BlockDevice,
-        _ => FileType::RegularFile,
-    }
-}
-
 /// A time as system calls take it.
 pub fn timespec(time: SystemTime) -> Timespec {
     match time.duration_since(UNIX_EPOCH) {
@@ -135,52 +123,6 @@ pub fn timespec(time: SystemTime) -> Timespec {
             let nanoseconds = (1_000_000_000 - i64::from(before.subsec_nanos())) % 1_000_000_000;
             Timespec { tv_sec: -whole, tv_nsec: nanoseconds }
         }
-    }
-}
-
-fn time(given: TimeOrNow) -> SystemTime {
-    match given {
-        TimeOrNow::Now => SystemTime::now(),
-        TimeOrNow::SpecificTime(time) => match UNIX_EPOCH.duration_since(time) {
-            // fuser 0.18 takes nanoseconds before the epoch the wrong way round; this is the way back.
-            Ok(before) if before.subsec_nanos() > 0 => {
-                UNIX_EPOCH - Duration::from_secs(before.as_secs())
-                    + Duration::from_nanos(before.subsec_nanos().into())
-            }
-            _ => time,
-        },
-    }
-}
-
-fn fuse(errno: Errno) -> fuser::Errno {
-    fuser::Errno::from_i32(errno.raw_os_error())
-}
-
-fn reply_empty(reply: ReplyEmpty, result: Result<(), Errno>) {
-    match result {
-        Ok(()) => reply.ok(),
-        Err(errno) => reply.error(fuse(errno)),
-    }
-}
-
-fn reply_entry(reply: ReplyEntry, result: Result<FileAttr, Errno>) {
-    match result {
-        Ok(attributes) => reply.entry(&TTL, &attributes, GENERATION),
-        Err(errno) => reply.error(fuse(errno)),
-    }
-}
-
-fn reply_attributes(reply: ReplyAttr, result: Result<FileAttr, Errno>) {
-    match result {
-        Ok(attributes) => reply.attr(&TTL, &attributes),
-        Err(errno) => reply.error(fuse(errno)),
-    }
-}
-
-fn reply_data(reply: ReplyData, result: Result<Vec<u8>, Errno>) {
-    match result {
-        Ok(data) => reply.data(&data),
-        Err(errno) => reply.error(fuse(errno)),
     }
 }
 
@@ -216,7 +158,7 @@ impl Filesystem for Mount {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let (atime, mtime) = (atime.map(time), mtime.map(time));
+        let (atime, mtime) = (atime.map(set_time), mtime.map(set_time));
         let set = Attributes { mode, uid, gid, atime, mtime, time: Some(SystemTime::now()) };
         let change = || {
             size.map_or(Ok(()), |bytes| self.double.resize(number.0, bytes))?;
@@ -308,15 +250,13 @@ impl Filesystem for Mount {
         let contents = Contents::File(Pages::default());
         match self.make(Operation::Create, request, (parent, name), contents, mode) {
             Ok(made) => reply.created(&TTL, &made, GENERATION, FileHandle(0), self.open_flags()),
-            Err(errno) => reply.error(fuse(errno)),
+            Err(errno) => reply.error(fuse_errno(errno)),
         }
     }
 
     fn open(&self, _request: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        match self.double.open(number.0, flags.0 & O_TRUNC != 0) {
-            Ok(()) => reply.opened(FileHandle(0), self.open_flags()),
-            Err(errno) => reply.error(fuse(errno)),
-        }
+        let opened = self.double.open(number.0, flags.0 & O_TRUNC != 0);
+        reply_open(reply, opened.map(|()| FileHandle(0)), self.open_flags());
     }
 
     fn read(
@@ -347,7 +287,7 @@ impl Filesystem for Mount {
     ) {
         match self.double.write(number.0, offset, data) {
             Ok(()) => reply.written(data.len() as u32),
-            Err(errno) => reply.error(fuse(errno)),
+            Err(errno) => reply.error(fuse_errno(errno)),
         }
     }
 
@@ -373,10 +313,7 @@ impl Filesystem for Mount {
     }
 
     fn opendir(&self, _request: &Request, number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        match self.list(number.0) {
-            Ok(handle) => reply.opened(handle, FopenFlags::empty()),
-            Err(errno) => reply.error(fuse(errno)),
-        }
+        reply_open(reply, self.list(number.0), FopenFlags::empty());
     }
 
     fn readdir(
@@ -388,7 +325,7 @@ impl Filesystem for Mount {
         mut reply: ReplyDirectory,
     ) {
         let Some(listed) = self.directories().get(&handle.0).cloned() else {
-            return reply.error(fuse(Errno::BADF));
+            return reply.error(fuse_errno(Errno::BADF));
         };
         for (index, (name, ino, kind)) in listed.iter().enumerate().skip(offset as usize) {
             if reply.add(INodeNo(*ino), index as u64 + 1, *kind, OsStr::from_bytes(name)) {
@@ -445,6 +382,8 @@ impl Filesystem for Mount {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -452,8 +391,5 @@ mod tests {
         let ns_before = UNIX_EPOCH - Duration::from_nanos(1);
         let there = timespec(ns_before);
         assert_eq!((there.tv_sec, there.tv_nsec), (-1, 999_999_999));
-        // As fuser gives it: see `time`.
-        let given = UNIX_EPOCH - Duration::new(1, 999_999_999);
-        assert_eq!(time(TimeOrNow::SpecificTime(given)), ns_before);
     }
 }

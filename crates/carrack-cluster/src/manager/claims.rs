@@ -9,7 +9,6 @@ use carrack_plan::fleet::{Claim, FleetMover, Health};
 use super::Known;
 use super::ends::{Which, end};
 use super::taking::waiting;
-use crate::mover::pairs_of;
 use crate::records::{MoverRecord, MoverState, TransferRecord, now_ms};
 
 /// What transfers would like, and who can't serve them for what others see.
@@ -55,7 +54,6 @@ pub(super) fn claims(known: &Known, movers: &[Arc<MoverRecord>], health: &Health
             }
         }
         let [sources, sinks] = ends.map(|end| end.able);
-        let options = &submission.options;
         all.claims.push(Claim {
             transfer: record.id.clone(),
             submitted_ms: record.submitted_ms,
@@ -67,7 +65,7 @@ pub(super) fn claims(known: &Known, movers: &[Arc<MoverRecord>], health: &Health
             sources,
             sinks,
             wanted,
-            pairs_max: if options.static_striping() { Some(pairs_of(record)) } else { options.pairs() },
+            pairs_max: submission.options.pairs(),
             is_mine,
         });
     }

@@ -1,7 +1,7 @@
-//! A manager: owns transfers, each by a lease, and says what is to be done for them (Y1, Y4).
+//! A manager owns transfers, each by a lease, and plans their work (Y1, Y4).
 //!
-//! Any number of them run; each transfer has one. It keeps nothing by itself: another one that gets the lease reads the
-//! transfer's log and goes on. It moves neither data nor chunks.
+//! Any number of managers run; each transfer has one. A manager stores nothing: another manager with the
+//! lease reads the transfer's log and continues. It moves neither data nor chunks.
 
 mod account;
 mod claims;
@@ -54,44 +54,45 @@ use open::Open;
 use sweeping::Sweeper;
 pub(crate) use waiting::TURN;
 
-/// How often it looks around, though nothing was told.
+/// The interval between two rounds without a change.
 const TICK: Duration = Duration::from_millis(500);
 
-/// Something was told: more of it is waited for so long. A look at all transfers that are begun costs as much as telling of one change.
+/// The delay after a change, in which further changes are gathered. A round over all begun transfers costs as
+/// much as one change.
 const GATHERS_FOR: Duration = Duration::from_millis(5);
 
-/// A manager that has to begin anew, and can't, tries again after so long.
+/// The delay before a manager that failed to restart tries again.
 const AGAIN_AFTER: Duration = Duration::from_secs(2);
 
-/// How long the transfers that it owns may take to be put down.
+/// The time limit for releasing owned transfers.
 const PUT_DOWN_WITHIN: Duration = Duration::from_secs(5);
 
-/// How long what is over is remembered if nothing is said.
+/// The default retention of finished transfers.
 pub const HISTORY_KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// What a manager is.
+/// The options of a manager.
 #[derive(Clone)]
 pub struct ManagerOptions {
-    /// Where NATS is.
+    /// The connection to NATS.
     pub bus: BusOptions,
-    /// Copies of everything on NATS; what the servers suggest if nothing is said.
+    /// The number of copies of everything on NATS; by default the servers' suggestion.
     pub replicas: Option<usize>,
     /// Pairs at most, for users and sites.
     pub limits: PairLimits,
-    /// How long what is over is remembered.
+    /// The retention of finished transfers.
     pub keep_history: Duration,
-    /// How long what an unfinished transfer has left at the destination is kept after its end: two minutes at least.
+    /// The retention of leftovers of unfinished transfers at their destinations, at least two minutes.
     pub keep_leftovers: Duration,
-    /// Sites that it is near to: what is read there it takes at once, and the rest when no manager that is nearer has. Near to all if there
-    /// are none.
+    /// The sites near this manager. It takes transfers that read there at once, and others only if no nearer
+    /// manager does. Without sites it is near to all.
     pub near: Vec<String>,
     /// Sites whose storage targets it shares out if no other manager does (L10), each once.
     pub shares: Vec<SiteSharing>,
-    /// Who hears what happens.
+    /// Receives messages for the operator.
     pub say: Say,
 }
 
-/// What the tasks of a manager share.
+/// The state that a manager's tasks share.
 struct Manager {
     id: String,
     bus: Bus,
@@ -106,13 +107,13 @@ struct Manager {
     /// Which movers are ill, by what this manager has seen; instants are since `began`.
     health: Mutex<Health>,
     began: Instant,
-    /// Whose turn it is.
+    /// The order in which waiting transfers begin.
     ranks: Mutex<Ranks>,
     /// Something is another way than it was.
     changed: Notify,
 }
 
-/// What it knows of the fleet.
+/// The manager's view of the fleet.
 #[derive(Default)]
 struct Known {
     /// Those that are not over.
@@ -120,9 +121,9 @@ struct Known {
     pairs: HashMap<PairKey, Pair>,
     /// Those that it owns.
     owned: HashMap<String, Owned>,
-    /// Those that are to be taken next, by the last look at all that wait.
+    /// The next transfers in line, by the last look at all waiting ones.
     line: VecDeque<String>,
-    /// Why those of them that have no pair have none.
+    /// The reasons of transfers without pairs.
     waits: HashMap<String, String>,
     /// Those of them that wait for something else than a place: they keep no others from being taken.
     stuck: HashSet<String>,
@@ -134,27 +135,28 @@ struct Known {
 
 /// A transfer that a manager has.
 struct Owned {
-    /// How many pairs it would like.
+    /// The wanted number of pairs.
     wanted: Arc<AtomicU32>,
     /// Until when it is sure that it is this manager's.
     term: Term,
-    /// Whose turn it took.
+    /// The user whose turn it took.
     user: String,
     since: Instant,
 }
 
-/// Why a manager's time with a fleet ends.
+/// The reason why a manager's time with a fleet ends.
 enum End {
     /// It was told to end.
     Told,
-    /// What lay on NATS is gone, or something else lies there: nothing that it knows holds any more.
+    /// The data on NATS was removed or replaced: the manager's state is void.
     Emptied,
 }
 
-/// Runs a manager until `stop` turns true; what it owned is then free for others at once. Where NATS was emptied it makes
-/// everything again, and begins anew.
+/// Runs a manager until `stop` turns true. Its transfers are then free for other managers at once. After NATS
+/// was emptied it creates everything again and starts over.
 ///
 /// # Errors
+///
 /// Why it could not begin.
 pub async fn run(options: ManagerOptions, mut stop: watch::Receiver<bool>) -> Result<(), BusError> {
     let bus = patiently(&options.say, BusError::may_pass, || Bus::connect(&options.bus)).await?;
@@ -178,7 +180,7 @@ pub async fn run(options: ManagerOptions, mut stop: watch::Receiver<bool>) -> Re
     Ok(())
 }
 
-/// Manages what there is until it is told to end, or what there is was taken away.
+/// Manages transfers until `stop` turns true, or the data on NATS is gone.
 async fn manage(
     bus: &Bus,
     options: &ManagerOptions,
@@ -199,12 +201,7 @@ async fn manage(
     let mut sweeping = std::pin::pin!(sweeper.run(|text| manager.say(text)));
     let mut presence = std::pin::pin!(manager.be_present());
     let (put_down, told) = watch::channel(false);
-    let mut sharing = JoinSet::new();
-    for share in &options.shares {
-        let (bus, share, id, say) =
-            (bus.clone(), share.clone(), manager.id.clone(), Arc::clone(&options.say));
-        sharing.spawn(site::run(bus, share, id, say, told.clone()));
-    }
+    let mut sharing = start_meta_servers(bus, &manager.id, options, &told);
     let mut owning: JoinSet<String> = JoinSet::new();
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -227,7 +224,7 @@ async fn manage(
                 }
             }
         }
-        // What comes together is decided about once.
+        // Changes that arrive together are handled in one round.
         tokio::time::sleep(GATHERS_FOR).await;
         while let Some(ended) = owning.try_join_next() {
             ended.iter().for_each(|transfer| manager.put_down(transfer));
@@ -256,6 +253,21 @@ async fn manage(
     Ok(end)
 }
 
+/// Starts the meta-servers of sites that this manager may run.
+fn start_meta_servers(
+    bus: &Bus,
+    id: &str,
+    options: &ManagerOptions,
+    told: &watch::Receiver<bool>,
+) -> JoinSet<()> {
+    let mut sharing = JoinSet::new();
+    for share in &options.shares {
+        let say = Arc::clone(&options.say);
+        sharing.spawn(site::run(bus.clone(), share.clone(), id.to_owned(), say, told.clone()));
+    }
+    sharing
+}
+
 impl Known {
     fn follow_pair(&mut self, change: PairChange) {
         match change {
@@ -268,13 +280,13 @@ impl Known {
     }
 }
 
-/// Whether something is left to be done for a transfer: one that was cancelled is to be cleared away.
+/// Returns true if a transfer needs work, such as clearing after a cancel.
 fn is_open(record: &TransferRecord) -> bool {
     !record.state.is_over() || record.state == TransferState::Cancelled && record.ended_ms.is_none()
 }
 
 impl Manager {
-    /// Makes what is not there, and follows what there is.
+    /// Creates the missing buckets and streams, and starts the watches.
     async fn begin(bus: &Bus, options: &ManagerOptions) -> Result<(Arc<Manager>, Prepared), BusError> {
         let prepared = bus.prepare(options.replicas).await?;
         let manager = Manager {
@@ -340,7 +352,7 @@ impl Manager {
             let fleet = claims::fleet(&movers);
             let mut claims = claims::claims(&known, &movers, &self.health(), self.now());
             claims.odd.extend(odd_of_all(&movers));
-            // Pairs of what is over take nobody's place.
+            // Pairs of finished transfers occupy no place.
             let present = known.pairs.values().filter(|pair| known.records.has(&pair.transfer));
             (fleet, claims, present.cloned().map(FleetPair::from).collect::<Vec<_>>())
         };
@@ -374,7 +386,7 @@ impl Manager {
             phantoms.look(now, pairs.keys().filter(|key| !records.has(&key.transfer)))
         };
         for key in old {
-            // What is followed may be behind: the record itself tells.
+            // The watch may lag, so the record itself is read.
             let is_over = match self.transfers.get(&key.transfer).await {
                 Ok(record) => !is_open(&record),
                 Err(error) => matches!(error, FindError::Unknown(_)),
@@ -387,7 +399,8 @@ impl Manager {
 }
 
 impl Known {
-    /// How many pairs a transfer should have as its owner sees it: what another manager wants is in its record.
+    /// Returns the number of pairs that the owner wants for a transfer. For transfers of other managers it is
+    /// in the record.
     fn wanted(&self, record: &TransferRecord) -> u32 {
         match self.owned.get(&record.id) {
             Some(owned) => owned.wanted.load(Relaxed),

@@ -1,7 +1,6 @@
 //! One transfer, for as long as this manager has its lease: what its coordinator decides is carried out here.
 
 use std::future::pending;
-use std::ops::RangeInclusive;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
@@ -26,9 +25,8 @@ use crate::curves::{CurvePoint, CurveRecord, Curves};
 use crate::error::BusError;
 use crate::lease::{Lease, RENEW_EVERY, RenewError};
 use crate::log::{ChunkDone, Log, LogEntry, Logged};
-use crate::mover::{pairs_of, stripes_fixed};
 use crate::pairs::PairKey;
-use crate::queue::{ACK_WAIT, ChunkHead, ChunkKind, Queue, ScanHead, stripes_of};
+use crate::queue::{ACK_WAIT, ChunkHead, ChunkKind, Queue, ScanHead};
 use crate::records::{RECORD_VERSION, TransferRecord, TransferState, now_ms};
 use crate::reports::{PairReport, subscribe_reports};
 use crate::transfers::{FindError, ReadTransfer, TransferChange};
@@ -141,7 +139,6 @@ fn view(record: &TransferRecord) -> RecordView {
         state,
         is_settled: record.leg.is_some(),
         has_begun: record.started_ms.is_some(),
-        pairs_fixed: options.static_striping().then(|| pairs_of(record)),
         pairs_max: options.pairs(),
         failed_entries: record.tally.entries_failed,
         deletes: record.deletes(),
@@ -289,7 +286,7 @@ impl Owning {
     fn reported(&mut self, report: &PairReport) {
         let now = self.now();
         self.follow_pace(report);
-        self.sessions.report(now, report);
+        self.sessions.report(report);
         self.coordinator.report(now, &report.mover, report.pair, report.bytes_per_s);
     }
 
@@ -359,11 +356,6 @@ impl Owning {
         self.record.as_ref().ok_or_else(|| BusError::Missing(format!("transfer {}", self.id)))
     }
 
-    /// Those that chunks go into.
-    fn stripes(&self) -> Result<RangeInclusive<u32>, BusError> {
-        self.record().map(|record| stripes_of(stripes_fixed(record)))
-    }
-
     fn work(&mut self) -> Result<&mut Work, BusError> {
         let missing = || BusError::Missing(format!("the work of transfer {}", self.id));
         self.work.as_mut().ok_or_else(missing)
@@ -420,12 +412,10 @@ impl Owning {
 
     async fn open(&mut self) -> Result<Answer, BusError> {
         let manager = Arc::clone(&self.manager);
-        let record = self.record()?;
-        let fixed = stripes_fixed(record);
-        let tuner = first_guess(&manager, record).await;
+        let tuner = first_guess(&manager, self.record()?).await;
         let queue = Queue::open(&manager.bus, &self.id).await?;
         let log = Log::open(&manager.bus, &self.id)?;
-        queue.prepare(ACK_WAIT, fixed).await?;
+        queue.prepare(ACK_WAIT).await?;
         let entries: Entries = match self.new_log.take() {
             Some(new_log) => Box::pin(stream::iter([Logged::Current]).chain(new_log)),
             None => Box::pin(log.replay_and_follow().await?),
@@ -445,16 +435,14 @@ impl Owning {
     }
 
     async fn ask(&mut self, files: &[FileKey], kind: impl Fn(u64) -> ChunkKind) -> Result<Answer, BusError> {
-        let (attempt, stripes) = (self.coordinator.counting().unwrap_or(1), self.stripes()?);
+        let attempt = self.coordinator.counting().unwrap_or(1);
         let queue = &self.work()?.queue;
         let mut publisher = queue.publisher();
         for FileKey(file) in files {
             let Some(table) = queue.read_large(attempt, *file).await? else {
                 return Err(BusError::Missing(format!("the entry of large file {file}")));
             };
-            let stripe = stripes.start() + (file % stripes.clone().count() as u64) as u32;
-            let head = ChunkHead::new(attempt, *file, kind(*file), 1, 0);
-            publisher.publish_chunk(stripe, &head, table).await?;
+            publisher.publish_chunk(&ChunkHead::new(attempt, *file, kind(*file), 1, 0), table).await?;
         }
         publisher.flush().await?;
         Ok(Answer::Done)
@@ -462,32 +450,21 @@ impl Owning {
 
     /// Whether neither a chunk nor a scan is under way.
     async fn is_idle(&mut self) -> Result<bool, BusError> {
-        let stripes = self.stripes()?;
         let queue = &self.work()?.queue;
-        for stripe in stripes {
-            if queue.pending_chunks(stripe).await?.left() > 0 {
-                return Ok(false);
-            }
-        }
-        Ok(queue.pending_scans().await?.left() == 0)
+        Ok(queue.pending_chunks().await?.left() == 0 && queue.pending_scans().await?.left() == 0)
     }
 
     async fn publish_last(&mut self, kind: ChunkKind) -> Result<Answer, BusError> {
-        let (attempt, stripe) = (self.coordinator.counting().unwrap_or(1), *self.stripes()?.start());
-        let head = ChunkHead::new(attempt, 0, kind, 0, 0);
+        let head = ChunkHead::new(self.coordinator.counting().unwrap_or(1), 0, kind, 0, 0);
         let mut publisher = self.work()?.queue.publisher();
-        publisher.publish_chunk(stripe, &head, Vec::new()).await?;
+        publisher.publish_chunk(&head, Vec::new()).await?;
         publisher.flush().await?;
         Ok(Answer::Done)
     }
 
     async fn trim(&mut self) -> Result<Answer, BusError> {
-        let stripes = self.stripes()?;
-        let queue = &self.work()?.queue;
-        for stripe in stripes {
-            // The next time will do.
-            let _ = queue.trim(stripe).await;
-        }
+        // The next time will do.
+        let _ = self.work()?.queue.trim().await;
         Ok(Answer::Done)
     }
 
@@ -495,7 +472,7 @@ impl Owning {
         let now = self.now();
         let (pairs, bytes_per_s) = self.coordinator.at_work(now);
         let (totals, wanted) = (self.coordinator.totals(), self.coordinator.pairs_wanted());
-        let sessions = self.sessions.at_work(now);
+        let sessions = self.sessions.at_work(|pair| self.coordinator.hears_from(pair));
         let manager = self.manager.id.clone();
         let waits_for = match reason.is_empty() {
             true => self.manager.known().waits_for(&self.id),
@@ -533,7 +510,7 @@ impl Owning {
         let point = |(pairs, bytes_per_s)| CurvePoint { pairs, bytes_per_s };
         let points: Vec<CurvePoint> = self.coordinator.curve().map(point).collect();
         let submission = &self.record()?.submission;
-        if !points.is_empty() && !submission.options.static_striping() {
+        if !points.is_empty() {
             let (source, sink) = (&submission.source.site, &submission.destination.site);
             let curve = CurveRecord::new(points, now_ms());
             Curves::open(&self.manager.bus).await?.put(source, sink, &curve).await?;
@@ -587,7 +564,7 @@ impl Owning {
         self.work = None;
         let queue = Queue::open(&self.manager.bus, &self.id).await?;
         let log = Log::open(&self.manager.bus, &self.id)?;
-        try_join(queue.remove(stripes_fixed(self.record()?)), log.remove()).await?;
+        try_join(queue.remove(), log.remove()).await?;
         Ok(Answer::Done)
     }
 }
@@ -621,10 +598,7 @@ async fn first_guess(manager: &Manager, record: &TransferRecord) -> PairTuner {
     let fewest = count(source).min(count(sink)).max(1);
     let before = manager.paths.fastest(&manager.bus, source, sink).await;
     let start = before.unwrap_or(fewest).min(capacity(manager));
-    match submission.options.static_striping() {
-        true => PairTuner::new(pairs_of(record), pairs_of(record)),
-        false => PairTuner::new(start.min(submission.options.pairs().unwrap_or(u32::MAX)), start),
-    }
+    PairTuner::new(start.min(submission.options.pairs().unwrap_or(u32::MAX)), start)
 }
 
 /// Pairs that all movers together could have, and one at least.

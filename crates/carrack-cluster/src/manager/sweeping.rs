@@ -125,7 +125,7 @@ impl Sweeper {
 
     async fn clear(&self, id: &str) -> Result<(), BusError> {
         self.pairs.remove_all(id).await?;
-        Queue::open(&self.bus, id).await?.remove_unknown().await?;
+        Queue::open(&self.bus, id).await?.remove().await?;
         Log::open(&self.bus, id)?.remove().await
     }
 

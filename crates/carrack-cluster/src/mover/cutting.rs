@@ -1,5 +1,5 @@
-//! What a scan finds becomes messages: chunks, the large files' entries, what is for the end. Memory stays the same, however much is
-//! found: the scan waits while too many messages are not published yet.
+//! Turns scanned entries into messages: chunks, entries of large files, and pages for the end. Memory is
+//! bounded: the scan waits while too many messages are unpublished.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 
 use super::held::{failure_of, may_be_the_movers};
 use crate::error::BusError;
-use crate::queue::{COMMON, ChunkHead, ChunkKind, PartOf, Publisher, Queue};
+use crate::queue::{ChunkHead, ChunkKind, PartOf, Publisher, Queue};
 use crate::records::{FAILURES_KEPT, Failure, SITE_MARK, Skipped};
 
 /// Messages that are cut and not published yet: the scan waits for NATS.
@@ -27,7 +27,7 @@ enum Item {
     Dirs { number: u64, table: Vec<u8> },
 }
 
-/// What a scan came to.
+/// The result of a scan.
 #[derive(Default)]
 pub struct Report {
     /// Chunks, files, bytes.
@@ -36,25 +36,24 @@ pub struct Report {
     pub end_messages: u64,
     /// The first of what could not be scanned.
     pub failures: Vec<Failure>,
-    /// How many these are.
+    /// The number of failed entries.
     pub failed_entries: u64,
-    /// The first of what is left out.
+    /// The first left-out entries.
     pub skipped: Vec<Skipped>,
-    /// How many these are.
+    /// The number of left-out entries.
     pub skipped_entries: u64,
     /// The first failure that another mover may not have, for people.
     pub doubt: Option<String>,
 }
 
-/// What a walk calls with everything that it finds, from any thread.
+/// The callback for scanned entries. Any thread may call it.
 pub type Taking<'a> = dyn Fn(Found) -> ControlFlow<()> + Sync + 'a;
 
-/// Cuts what `walk` finds, which runs on a thread of its own, and publishes it into so many stripes (0: the common one). Returns what
-/// the walk came to, and whether all of it is kept.
+/// Cuts the entries that `walk` finds on a thread of its own, and publishes them. Returns the result of the
+/// walk, and whether all messages are stored.
 pub async fn cut_and_publish(
     queue: Queue,
     attempt: u32,
-    stripes: u32,
     limits: ChunkLimits,
     walk: impl FnOnce(&Taking<'_>) -> io::Result<()> + Send + 'static,
 ) -> (io::Result<Report>, Result<(), BusError>) {
@@ -68,7 +67,7 @@ pub async fn cut_and_publish(
     let mut published = Ok(());
     while let Some(item) = coming.recv().await {
         if published.is_ok() {
-            published = publish(&mut publisher, attempt, stripes, item).await;
+            published = publish(&mut publisher, attempt, item).await;
             is_over.store(published.is_err(), Relaxed);
         }
     }
@@ -77,12 +76,11 @@ pub async fn cut_and_publish(
     (walked, published)
 }
 
-async fn publish(publisher: &mut Publisher, attempt: u32, stripes: u32, item: Item) -> Result<(), BusError> {
+async fn publish(publisher: &mut Publisher, attempt: u32, item: Item) -> Result<(), BusError> {
     match item {
         Item::Chunk { number, kind, entries, bytes, table } => {
-            let stripe = if stripes == 0 { COMMON } else { (number % u64::from(stripes)) as u32 + 1 };
             let head = ChunkHead::new(attempt, number, kind, entries, bytes);
-            publisher.publish_chunk(stripe, &head, table).await
+            publisher.publish_chunk(&head, table).await
         }
         Item::Large { file, table } => publisher.publish_large(attempt, file, table).await,
         Item::Dirs { number, table } => publisher.publish_dirs(attempt, number, table).await,
@@ -92,7 +90,7 @@ async fn publish(publisher: &mut Publisher, attempt: u32, stripes: u32, item: It
 struct Scanning<'a> {
     limits: ChunkLimits,
     items: mpsc::Sender<Item>,
-    /// Nobody takes what is cut any more.
+    /// The receiver of chunks is gone.
     is_over: &'a AtomicBool,
 }
 
@@ -126,7 +124,7 @@ impl Scanning<'_> {
     fn give(&self, cutter: &mut ChunkCutter, report: &mut Report) {
         while let Some(chunk) = cutter.next_chunk() {
             for item in items_of(chunk, report) {
-                // Nobody listens: `is_over` ends the scan.
+                // Without a receiver, `is_over` ends the scan.
                 let _ = self.items.blocking_send(item);
             }
         }
@@ -141,7 +139,7 @@ impl Report {
         }
     }
 
-    /// Whether there was nothing but the root.
+    /// Returns true if the scan found only the root.
     pub fn is_empty(&self) -> bool {
         self.counts.files == 0 && self.counts.directories <= 1 && self.failed_entries == 0
     }
@@ -173,7 +171,7 @@ fn items_of(chunk: Chunk, report: &mut Report) -> Vec<Item> {
             let alone = |directory, entry| {
                 table_of(&[Section { directory, metadata: None, extras: None, entries: vec![entry] }])
             };
-            // What is kept beyond the contents is needed once.
+            // Only the first part carries attributes: the file gets them once.
             let large = (index == 0)
                 .then(|| Item::Large { file: file.0, table: alone(Arc::clone(&directory), entry.clone()) });
             let table = alone(directory, Entry { extras: None, ..entry });

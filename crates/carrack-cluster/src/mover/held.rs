@@ -8,15 +8,15 @@ use crate::log::{ChunkDone, Deleted, LogEntry};
 use crate::queue::{Acker, ChunkHead, ChunkKind, Delivery};
 use crate::records::{FAILURES_KEPT, Failure};
 
-/// What was delivered, and what became of it so far.
+/// A delivery, and its fate so far.
 pub(super) struct Held {
     pub head: ChunkHead,
     pub acker: Acker,
-    /// What is to be done with it.
+    /// The work of the delivery.
     pub case: ChunkCase,
     /// Entries that were removed by it.
     pub deleted: u64,
-    /// What was to go by it and stays, for people.
+    /// Entries that a deletion keeps, in words for users.
     pub stays: Vec<String>,
     delivered: u64,
     table: Vec<u8>,
@@ -54,7 +54,7 @@ impl Held {
         known_of(&self.table, path)
     }
 
-    /// An entry of it could not be copied.
+    /// Notes an entry that could not be copied.
     pub fn fail(&mut self, failure: &EntryFailure) {
         self.failed_entries += 1;
         if let Some(is_source) = may_be_the_movers(failure.kind) {
@@ -65,12 +65,12 @@ impl Held {
         }
     }
 
-    /// Whether an entry of it could not be copied, or removed.
+    /// Returns true if one of its entries could not be copied or removed.
     pub fn has_failures(&self) -> bool {
         self.failed_entries > 0
     }
 
-    /// What has failed is told as it is: no other mover is to try it.
+    /// The failures are final: no other mover retries them.
     pub fn is_final(&mut self) {
         self.doubts = Default::default();
     }
@@ -84,25 +84,25 @@ impl Held {
             .collect()
     }
 
-    /// Whether files have their names by it.
+    /// Returns true if files get their names by this chunk.
     pub fn names_files(&self) -> bool {
         matches!(self.head.kind, ChunkKind::Files | ChunkKind::Finish { .. })
     }
 
-    /// Whether the entry at a path beneath the transfer's root is known to have failed.
+    /// Returns true if the entry at a path beneath the transfer's root has failed.
     pub fn has_failed(&self, path: &[u8]) -> bool {
         let path = escape(path);
-        // Of a chunk with more failures than are kept nobody knows.
+        // Beyond the kept failures the state of an entry is unknown.
         self.failed_entries > self.failures.len() as u64
             || self.failures.iter().any(|failure| failure.path.ends_with(&path))
     }
 
-    /// Whether the log is told what was sent for it.
+    /// Returns true if the log gets the sent bytes of this work.
     pub fn moves(&self) -> bool {
         matches!(self.head.kind, ChunkKind::Files | ChunkKind::Part(_))
     }
 
-    /// What the log is told of it: `moved_bytes` were sent for it, about, of those of its session.
+    /// Returns the log entry. `moved_bytes` of the session's bytes were sent for this work, approximately.
     pub fn entry(
         &mut self,
         [by, sink]: [&str; 2],
@@ -177,8 +177,8 @@ impl Held {
     }
 }
 
-/// How much of a path, which one of the ends knows by more than a chunk's table does, is an entry of the table, or the directory of
-/// some: in bytes. Nothing if there is none such.
+/// Returns the length of the path's suffix that is an entry of the table, or a directory of entries. An end
+/// reports longer paths than the table has. Returns `None` without a match.
 fn known_of(table: &[u8], path: &[u8]) -> Option<usize> {
     let ends_with = |own: &[u8]| {
         let is_whole = |rest: &[u8]| rest.is_empty() || rest.ends_with(b"/");
@@ -196,7 +196,8 @@ fn known_of(table: &[u8], path: &[u8]) -> Option<usize> {
     known.max()
 }
 
-/// At which end a failure may be its mover's own: true for the one that reads. `None` where it is the entry's, wherever it is tried.
+/// Returns the end whose mover may cause a failure: true for the reading one. `None` if the entry fails at
+/// any mover.
 pub(super) fn may_be_the_movers(kind: FailureKind) -> Option<bool> {
     match kind {
         FailureKind::Missing | FailureKind::Unreadable | FailureKind::ReadError => Some(true),

@@ -1,6 +1,7 @@
-//! Keeps what a pair holds from being delivered to others, and ends the pair's session when that can't be done (fencing, decision 18).
+//! Extends the deliveries that a pair holds, and ends the pair's session when that fails (fencing, decision
+//! 18).
 //!
-//! A task of its own: nothing that waits for NATS may delay it.
+//! Runs as a task of its own, so that no wait for NATS delays it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,13 +15,13 @@ use tokio::time::{MissedTickBehavior, timeout};
 use crate::clock::since_boot;
 use crate::queue::{ACK_WAIT, Acker};
 
-/// How often it looks.
+/// The interval between two looks.
 const TICK: Duration = Duration::from_millis(500);
 
-/// NATS may take so long to confirm: then it is asked again.
+/// The time limit of a confirmation by NATS, after which it is asked again.
 const CONFIRM_WITHIN: Duration = Duration::from_secs(3);
 
-/// What a pair holds.
+/// The deliveries of a pair.
 pub(super) struct Keeper {
     kept: Mutex<Kept>,
 }
@@ -54,12 +55,13 @@ impl Keeper {
         kept.ackers.remove(&number);
     }
 
-    /// Whether somebody else may have it by now: see [`Deliveries::may_be_others`].
+    /// Returns true if another pair may have the delivery by now: see [`Deliveries::may_be_others`].
     pub fn may_be_others(&self, number: u64) -> bool {
         self.kept().deliveries.may_be_others(number, since_boot())
     }
 
-    /// Extends what is held, until it is aborted. Interrupts the session when others may soon have what it holds.
+    /// Extends the deliveries until it is aborted. Interrupts the session when other pairs may soon have
+    /// them.
     pub async fn keep(self: Arc<Self>, abort: Abort) {
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

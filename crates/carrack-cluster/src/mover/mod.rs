@@ -1,7 +1,7 @@
 //! A mover (Y1): a process on a data transfer node that reads or writes for transfers of others.
 //!
-//! It registers itself, does what the pairs' bucket says that it should (`pair`, `scan`), and lets other movers write
-//! (`doorman`). It decides about nothing.
+//! It registers itself, follows the pairs' bucket (`pair`, `scan`), and lets other movers write (`doorman`).
+//! It makes no decisions.
 
 mod clock_watch;
 pub mod cutting;
@@ -19,7 +19,6 @@ mod running;
 mod scan;
 mod session_name;
 mod site_mark;
-mod supply;
 mod terms;
 mod tls_configs;
 mod witness;
@@ -57,24 +56,23 @@ use reach::Reach;
 use tls_configs::TlsConfigs;
 
 pub(crate) use pair::journal_id;
-pub(crate) use scan::{pairs_of, stripes_fixed};
 pub use terms::terms;
 
 /// Says what happens, for people.
 pub type Say = Arc<dyn Fn(String) + Send + Sync>;
 
-/// What a mover is.
+/// The options of a mover.
 #[derive(Clone)]
 pub struct MoverOptions {
-    /// Where NATS is.
+    /// The connection to NATS.
     pub bus: BusOptions,
     /// The site's name.
     pub site: String,
     /// Directories that it reaches.
     pub paths: Vec<PathBuf>,
-    /// Where it listens for other movers; port 0 for any.
+    /// The address to listen on for other movers. Port 0 is any port.
     pub listen: SocketAddr,
-    /// Where other movers reach it, if not where it listens.
+    /// The addresses for other movers, if they differ from the listening one.
     pub addresses: Vec<String>,
     /// Ports for data connections; nothing for any.
     pub ports: Option<RangeInclusive<u16>>,
@@ -86,18 +84,19 @@ pub struct MoverOptions {
     pub spill: SpillSettings,
     /// Lanes, for others to know.
     pub lanes: u32,
-    /// What travels to it is protected so, or better.
+    /// The minimum protection level of incoming data.
     pub protection_min: Protection,
-    /// Where it writes it gives files to others, makes devices, and sets set-ID bits and attributes that give rights, if it can and a
-    /// transfer asks for it.
+    /// Allows the mover to give files to other users, to make devices, and to set set-ID bits and attributes
+    /// that give rights, if a transfer asks for that.
     pub keep_owners: bool,
-    /// Objects may be read out of other movers' memory and be written into it over a fabric (RMA), whose endpoints ask nobody who he is.
+    /// Allows RMA over a fabric: other movers' memory is read and written. Its endpoints authenticate no
+    /// peer.
     pub allows_fabric: bool,
-    /// Who hears what happens.
+    /// Receives messages for the operator.
     pub say: Say,
 }
 
-/// Why a mover could not begin.
+/// The reason why a mover could not begin.
 #[derive(Debug, thiserror::Error)]
 pub enum MoverError {
     /// NATS.
@@ -106,22 +105,22 @@ pub enum MoverError {
     /// An option.
     #[error("{message}")]
     Options {
-        /// What is wrong.
+        /// The problem.
         message: String,
-        /// What to do.
+        /// The remedy.
         hint: String,
     },
     /// The system.
     #[error("{what}: {error}")]
     System {
-        /// What was done.
+        /// The action.
         what: &'static str,
-        /// What it said.
+        /// The system's error.
         error: std::io::Error,
     },
 }
 
-/// What the tasks of a mover share.
+/// The state that a mover's tasks share.
 struct Mover {
     id: String,
     bus: Bus,
@@ -132,7 +131,7 @@ struct Mover {
     tls: TlsConfigs,
     options: MoverOptions,
     registration: Registration,
-    /// What its sessions with others have found out.
+    /// Results of earlier sessions with other hosts.
     known_paths: KnownPaths,
     /// Sessions in which it reads, and in which it writes.
     reading: AtomicU32,
@@ -141,7 +140,7 @@ struct Mover {
     rates: Mutex<HashMap<PairKey, u64>>,
     /// Sessions and scans that its storage has not let end.
     hanging: AtomicU32,
-    /// What is wrong with its clock; empty if nothing is.
+    /// The problem of its clock, or empty.
     clock: Mutex<String>,
     /// The way to the site's meta-server, or that there is none, and when it was found.
     meta_server: tokio::sync::Mutex<Option<(Instant, Option<Sharing>)>>,
@@ -157,14 +156,38 @@ impl Drop for Serving<'_> {
     }
 }
 
-/// Runs a mover until `drain` turns true and what it does is done.
+/// Runs a mover until `drain` turns true and its work is done.
 ///
 /// # Errors
+///
 /// Why it could not begin.
 pub async fn run(options: MoverOptions, drain: watch::Receiver<bool>) -> Result<(), MoverError> {
     let may_pass = |error: &MoverError| matches!(error, MoverError::Bus(error) if error.may_pass());
     let mover = patiently(&options.say, may_pass, || Mover::register(options.clone())).await?;
     running::run(mover, drain).await
+}
+
+/// The record of a mover that does nothing yet.
+fn idle_record(id: &str, ca_pem: String, options: &MoverOptions) -> MoverRecord {
+    MoverRecord {
+        version: RECORD_VERSION,
+        id: id.to_owned(),
+        site: options.site.clone(),
+        host: host_name(),
+        addresses: Vec::new(),
+        ca_pem,
+        paths: Vec::new(),
+        pairs_max: options.pairs_max,
+        pairs: 0,
+        lanes: options.lanes,
+        software: env!("CARGO_PKG_VERSION").into(),
+        protocol: PROTOCOL_VERSION.into(),
+        state: MoverState::Idle,
+        bytes_per_s: 0,
+        site_marks: Default::default(),
+        ill: String::new(),
+        left_out: String::new(),
+    }
 }
 
 impl Mover {
@@ -196,25 +219,9 @@ impl Mover {
         let port = listener.local_addr().map_err(system("listening"))?.port();
         let bus = Bus::connect(&options.bus).await?;
         let (movers, transfers) = (Movers::follow(&bus).await?, Transfers::open(&bus).await?);
-        let record = MoverRecord {
-            version: RECORD_VERSION,
-            id: id.clone(),
-            site: options.site.clone(),
-            host: host_name(),
-            addresses: addresses(&options, port),
-            ca_pem: String::from_utf8_lossy(&authority.ca).into_owned(),
-            paths: reach.names(),
-            pairs_max: options.pairs_max,
-            pairs: 0,
-            lanes: options.lanes,
-            software: env!("CARGO_PKG_VERSION").into(),
-            protocol: PROTOCOL_VERSION.into(),
-            state: MoverState::Idle,
-            bytes_per_s: 0,
-            site_marks,
-            ill: String::new(),
-            left_out: String::new(),
-        };
+        let ca_pem = String::from_utf8_lossy(&authority.ca).into_owned();
+        let (paths, addresses) = (reach.names(), addresses(&options, port));
+        let record = MoverRecord { paths, addresses, site_marks, ..idle_record(&id, ca_pem, &options) };
         let registration = Registration::start(&bus, record).await?;
         let mover = Arc::new(Mover {
             id,
@@ -245,7 +252,7 @@ impl Mover {
         (self.options.say)(text);
     }
 
-    /// Where its sessions ask for targets, if a manager shares out those of the site.
+    /// Returns the way to the manager that shares out the site's targets, if there is one.
     async fn sharing(&self) -> Option<Sharing> {
         let mut found = self.meta_server.lock().await;
         match &*found {
@@ -287,7 +294,7 @@ impl Mover {
         });
     }
 
-    /// What is wrong with its clock; empty if nothing is. Storage that is ill comes before it.
+    /// Returns the problem of its clock, or an empty text. Problems of storage come first.
     fn clock_is(&self, wrong: String) {
         let before = std::mem::replace(&mut *self.clock(), wrong);
         let ill = self.registration.record().ill;
@@ -300,7 +307,7 @@ impl Mover {
         self.clock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Why it takes no work, by its storage; empty if it does.
+    /// Returns the reason why its storage prevents new work, or an empty text.
     fn is_ill(&self, why: String) {
         let why = if why.is_empty() { self.clock().clone() } else { why };
         if !why.is_empty() && self.registration.record().ill != why {
@@ -318,7 +325,7 @@ impl Mover {
         let mover = Arc::clone(self);
         tokio::spawn(async move {
             tokio::time::sleep(time).await;
-            // Not what was told since.
+            // A later reason stays.
             mover.registration.update(|record| {
                 if record.left_out == reason {
                     record.left_out.clear();
@@ -342,8 +349,8 @@ impl Mover {
         });
     }
 
-    /// Has the manager of a transfer know that something went wrong, and the other movers, who then do not wait for the one that can't
-    /// read or write there at all.
+    /// Reports a fault to the manager of a transfer, and to other movers. They then don't wait for a mover
+    /// that can't read or write there at all.
     async fn tell_fault(&self, transfer: &str, sink: &str, fault: &PairFault) {
         let PairFault { is_source, kind, reason } = fault.clone();
         if kind == FaultKind::Refused
@@ -355,7 +362,7 @@ impl Mover {
         let entry =
             LogEntry::PairBroken { by: self.id.clone(), sink: sink.to_owned(), is_source, kind, reason };
         if let Ok(log) = Log::open(&self.bus, transfer) {
-            // It is said again when it goes wrong again.
+            // A later failure is reported again.
             let _ = log.append(&entry).await;
         }
     }
@@ -391,7 +398,7 @@ fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// What was named; else where it listens, if that is one address; else the host's name.
+/// Returns the named addresses, else the listening address if it is a single one, else the host's name.
 fn addresses(options: &MoverOptions, port: u16) -> Vec<String> {
     let with_port = |address: &String| match address.parse::<IpAddr>() {
         Ok(address) => SocketAddr::new(address, port).to_string(),
@@ -405,11 +412,11 @@ fn addresses(options: &MoverOptions, port: u16) -> Vec<String> {
     }
 }
 
-/// Why a mover takes no work whose storage does not answer.
+/// The reason why a mover with hanging storage takes no work.
 const HANGS: &str = "its storage does not answer";
 
-/// Whether a manager shares out the site's targets is asked so often at most.
+/// The minimum interval between two questions whether a manager shares out the site's targets.
 const META_SERVER_KNOWN_FOR: Duration = Duration::from_secs(1);
 
-/// How long a pair that broke waits before it is tried again.
+/// The delay before a broken pair is tried again.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);

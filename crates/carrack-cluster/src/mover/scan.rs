@@ -1,4 +1,5 @@
-//! The scan of a transfer's source, which becomes chunks (Y3). Runs on threads of its own; one task publishes what they cut.
+//! Scans the source of a transfer and turns it into chunks (Y3). The scan has threads of its own; one task
+//! publishes the messages.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,13 +21,13 @@ use crate::log::{Log, LogEntry};
 use crate::queue::{Acker, Delivery, Queue, ScanHead};
 use crate::records::{Leg, Options, TransferRecord};
 
-/// A request that finds no scan waits so long for one.
+/// The time limit of a request for a scan.
 const PULL_WAIT: Duration = Duration::from_secs(2);
 
-/// A scan that finds nothing for so long hangs, where others could do it.
+/// A scan without progress for this time hangs, if other movers could do it.
 const HANGS_AFTER: Duration = Duration::from_secs(30);
 
-/// How often a scan that goes on is extended.
+/// The interval between two extensions of a running scan.
 const EXTEND_EVERY: Duration = Duration::from_secs(10);
 
 /// Takes scans of a transfer, one after the other, until `stop` turns true.
@@ -39,7 +40,7 @@ pub(super) async fn run(mover: Arc<Mover>, record: TransferRecord, mut stop: wat
         let pulled = tokio::select! {
             pulled = &mut pull => pulled,
             _ = stop.changed() => {
-                // What is on its way from the server would be nobody's for half a minute.
+                // A delivery on its way would otherwise stay unassigned for half a minute.
                 if let Ok(Some(delivery)) = pull.await {
                     let _ = delivery.nak(Duration::ZERO).await;
                 }
@@ -75,36 +76,21 @@ async fn scan(
     }
     tried.add(true, &mover.id);
     let others_may = may_be_left && tried.leaves(true, &able.sources);
-    // Each delivery is an attempt of its own: what a mover that died has published is told from it.
+    // Each delivery is a separate attempt, which distinguishes the messages of a mover that died.
     let attempt = delivery.head.attempt - 1 + u32::try_from(delivery.delivered).unwrap_or(u32::MAX);
     let log = Log::open(&mover.bus, &record.id)?;
     let extending = tokio::spawn(extend(delivery.acker()));
     let readers = readers(&record.submission.options);
-    let (mover_here, leg_here, readers_here) = (Arc::clone(mover), leg.clone(), readers.clone());
     let steps = Arc::new(AtomicU64::new(0));
-    let steps_here = Arc::clone(&steps);
-    let walk = move |found: &Taking<'_>| {
-        let found: &Taking<'_> = &|what| {
-            steps_here.fetch_add(1, Relaxed);
-            found(what)
-        };
-        let (extras, filter) = readers_here.map_err(io::Error::other)?;
-        let follows = filter.as_ref().is_some_and(|filter| filter.follows_links());
-        let roots = vec![root(&mover_here, &leg_here, follows)?];
-        Scan {
-            roots,
-            threads: mover_here.options.scan_threads,
-            destination: None,
-            extras,
-            filter,
-            record: None,
+    let walk = {
+        let (mover, leg, readers, steps) =
+            (Arc::clone(mover), leg.clone(), readers.clone(), Arc::clone(&steps));
+        move |found: &Taking<'_>| {
+            let readers = readers.map_err(io::Error::other)?;
+            walk(&mover, &leg, readers, &steps, found)
         }
-        .run(found);
-        Ok(())
     };
-    let stripes = stripes_fixed(record);
-    let cut = cut_and_publish(queue.clone(), attempt, stripes, limits(record), walk);
-    let mut cutting = tokio::spawn(cut);
+    let mut cutting = tokio::spawn(cut_and_publish(queue.clone(), attempt, limits(record), walk));
     let over = tokio::select! {
         over = &mut cutting => Ok(over),
         () = hangs(&steps), if others_may => Err(PairFault::hung("its scan has stood still")),
@@ -127,13 +113,9 @@ async fn scan(
     if let Some(fault) = doubt(&scanned).filter(is_left) {
         return give_to_others(mover, queue, &delivery, &tried, &fault).await;
     }
+    let reader = readers.ok().and_then(|(reader, _)| reader);
+    let losses: Vec<_> = reader.into_iter().flat_map(|reader| reader.losses().take()).collect();
     let by = mover.id.clone();
-    let losses: Vec<_> = readers
-        .ok()
-        .and_then(|(reader, _)| reader)
-        .into_iter()
-        .flat_map(|reader| reader.losses().take())
-        .collect();
     if !losses.is_empty() {
         let of = format!("scan-{attempt}");
         log.append(&LogEntry::Lost { by: by.clone(), of, number: 0, losses }).await?;
@@ -141,6 +123,19 @@ async fn scan(
     log.append(&ended(scanned, attempt, by)).await?;
     tokio::time::sleep(acknowledged_after(delivery.delivered)).await;
     delivery.ack().await
+}
+
+/// Scans the sources of the transfer, and counts the entries in `steps`.
+fn walk(mover: &Mover, leg: &Leg, readers: Readers, steps: &AtomicU64, found: &Taking<'_>) -> io::Result<()> {
+    let (extras, filter) = readers;
+    let follows = filter.as_ref().is_some_and(|filter| filter.follows_links());
+    let roots = vec![root(mover, leg, follows)?];
+    let threads = mover.options.scan_threads;
+    Scan { roots, threads, destination: None, extras, filter, record: None }.run(&|what| {
+        steps.fetch_add(1, Relaxed);
+        found(what)
+    });
+    Ok(())
 }
 
 /// Keeps a scan from being delivered to others, until it is aborted.
@@ -152,7 +147,7 @@ async fn extend(acker: Acker) {
     }
 }
 
-/// What the log is told of a scan.
+/// Returns the log entry of a scan.
 fn ended(scanned: io::Result<Report>, attempt: u32, by: String) -> LogEntry {
     match scanned {
         Ok(report) => LogEntry::ScanDone {
@@ -176,7 +171,7 @@ fn ended(scanned: io::Result<Report>, attempt: u32, by: String) -> LogEntry {
 
 type Readers = (Option<Arc<ExtrasReader>>, Option<Arc<Filter>>);
 
-/// What reads what is kept beyond modes and times, if anything is, and what says what is left out, if anything is.
+/// The reader of attributes and the filter of entries, as far as the transfer needs them.
 fn readers(options: &Options) -> Result<Readers, String> {
     let (spec, settings) = terms(options).map_err(|trouble| trouble.line())?;
     let reader = ExtrasReader::new(settings.fidelity, spec.slot_bytes as usize).map(Arc::new);
@@ -197,7 +192,8 @@ async fn hangs(steps: &AtomicU64) {
     }
 }
 
-/// What another mover of the site may see otherwise: what could not be read, and that there is nothing at all.
+/// Returns a fault if another mover of the site may see the source otherwise: read errors, or no entries at
+/// all.
 fn doubt(scanned: &io::Result<Report>) -> Option<PairFault> {
     let (kind, reason) = match scanned {
         Err(error) => (FaultKind::Refused, error.to_string()),
@@ -221,22 +217,12 @@ async fn give_to_others(
     delivery.nak(left_for(delivery.delivered)).await
 }
 
-/// With how many stripes a transfer's queue is prepared: none but for static striping.
-pub(crate) fn stripes_fixed(record: &TransferRecord) -> u32 {
-    if record.submission.options.static_striping() { pairs_of(record) } else { 0 }
-}
-
-/// Pairs that a transfer with static striping has.
-pub(crate) fn pairs_of(record: &TransferRecord) -> u32 {
-    record.submission.options.pairs().unwrap_or(1).max(1)
-}
-
 fn limits(record: &TransferRecord) -> ChunkLimits {
     // Chunks of a size that was named have that.
     record.submission.options.chunk_bytes().map_or_else(ChunkLimits::default, ChunkLimits::fixed)
 }
 
-/// With `follows` links are what they lead to beneath the directories that the mover serves.
+/// Returns the root of the scan. With `follows` the scan follows links beneath the mover's directories.
 fn root(mover: &Mover, leg: &Leg, follows: bool) -> io::Result<ScanRoot> {
     let source = Path::new(&leg.source);
     let base = mover.reach.base_for(source)?;

@@ -145,7 +145,7 @@ mod tests {
             let (mut others, own) = (words.clone(), words.last().cloned().unwrap());
             others.pop();
             let acts = |options: &Options| {
-                let ways = (options.pairs(), options.chunk_bytes(), options.static_striping());
+                let ways = (options.pairs(), options.chunk_bytes());
                 (ways, options.is_strict(), options.deadline_ms())
             };
             let Ok(asked) = Options::of_words(&words) else {

@@ -8,7 +8,6 @@ mod delivery;
 mod head;
 mod publisher;
 
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use async_nats::HeaderMap;
@@ -16,7 +15,6 @@ use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
 use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::stream::{DirectGetErrorKind, Stream};
 use carrack_plan::fleet::Tried;
-use futures_util::TryStreamExt;
 use futures_util::future::{join_all, try_join_all};
 
 pub use delivery::{Acker, Delivery, Puller};
@@ -39,9 +37,6 @@ const OUT_MAX: i64 = 100_000;
 /// Pairs that may wait for a chunk at the same time.
 const WAITING_MAX: i64 = 20_000;
 
-/// The stripe that all pairs share.
-pub const COMMON: u32 = 0;
-
 /// What the scan is called among a transfer's items.
 const SCAN_ITEM: &str = "scan";
 
@@ -49,11 +44,6 @@ const SCAN_ITEM: &str = "scan";
 const ALL_ITEMS: &str = "all";
 
 const ATTEMPT: &str = "Carrack-Attempt";
-
-/// The stripes of a queue that was prepared with so many.
-pub(crate) fn stripes_of(stripes: u32) -> RangeInclusive<u32> {
-    if stripes == 0 { COMMON..=COMMON } else { 1..=stripes }
-}
 
 /// How much there is of a kind of work. The server counts what was just published a moment later: for people and for what may be late,
 /// and not to tell that everything is done. The log tells that.
@@ -120,17 +110,16 @@ impl Queue {
         &self.transfer
     }
 
-    /// Makes what scans and chunks are pulled from: the common stripe, or, with `stripes`, that many from 1 on. Again and again is the
-    /// same as once.
+    /// Makes what scans and chunks are pulled from. Again and again is the same as once.
     ///
     /// # Errors
     /// If NATS does not let us.
-    pub async fn prepare(&self, ack_wait: Duration, stripes: u32) -> Result<(), BusError> {
+    pub async fn prepare(&self, ack_wait: Duration) -> Result<(), BusError> {
         let names = self.bus.names();
-        let scans = (self.scan_consumer(), names.work_kind(&self.transfer, WorkKind::Scan));
-        let chunks = stripes_of(stripes)
-            .map(|stripe| (self.chunk_consumer(stripe), names.chunks(&self.transfer, stripe)));
-        let made = chunks.chain([scans]).map(|(name, subject)| self.make_consumer(name, subject, ack_wait));
+        let scans = names.work_kind(&self.transfer, WorkKind::Scan);
+        let chunks = names.chunks(&self.transfer);
+        let made = [(self.scan_consumer(), scans), (self.chunk_consumer(), chunks)];
+        let made = made.map(|(name, subject)| self.make_consumer(name, subject, ack_wait));
         try_join_all(made).await.map(|_| ())
     }
 
@@ -152,9 +141,9 @@ impl Queue {
         Puller::new(&self.bus, self.scan_consumer())
     }
 
-    /// Where a stripe's chunks come from.
-    pub fn chunks(&self, stripe: u32) -> Puller<ChunkHead> {
-        Puller::new(&self.bus, self.chunk_consumer(stripe))
+    /// Where chunks come from.
+    pub fn chunks(&self) -> Puller<ChunkHead> {
+        Puller::new(&self.bus, self.chunk_consumer())
     }
 
     /// How many scans there are.
@@ -165,24 +154,24 @@ impl Queue {
         self.pending_of(&self.scan_consumer()).await
     }
 
-    /// How many chunks of a stripe there are.
+    /// How many chunks there are.
     ///
     /// # Errors
     /// [`BusError::Missing`] if the queue was never prepared, or was removed.
-    pub async fn pending_chunks(&self, stripe: u32) -> Result<Pending, BusError> {
-        self.pending_of(&self.chunk_consumer(stripe)).await
+    pub async fn pending_chunks(&self) -> Result<Pending, BusError> {
+        self.pending_of(&self.chunk_consumer()).await
     }
 
-    /// Removes the chunks of a stripe that are acknowledged, up to the first that is not; returns how many.
+    /// Removes the chunks that are acknowledged, up to the first that is not; returns how many.
     ///
     /// # Errors
     /// If NATS does not let us, or does not answer.
-    pub async fn trim(&self, stripe: u32) -> Result<u64, BusError> {
-        let floor = self.pending_chunks(stripe).await?.floor;
+    pub async fn trim(&self) -> Result<u64, BusError> {
+        let floor = self.pending_chunks().await?.floor;
         if floor == 0 {
             return Ok(0);
         }
-        let chunks = self.bus.names().chunks(&self.transfer, stripe);
+        let chunks = self.bus.names().chunks(&self.transfer);
         let purged = self.stream.purge().filter(chunks).sequence(floor + 1).await;
         purged.map(|purged| purged.purged).map_err(|error| self.failed(&error))
     }
@@ -279,29 +268,13 @@ impl Queue {
         self.bus.store(what, subject, HeaderMap::new(), write_record(what, &record)?).await.map(|_| ())
     }
 
-    /// Removes everything of the transfer's work, which was [prepared](Queue::prepare) with so many stripes.
+    /// Removes everything of the transfer's work.
     ///
     /// # Errors
     /// If NATS does not let us, or does not answer; what is left can be removed by another try.
-    pub async fn remove(&self, stripes: u32) -> Result<(), BusError> {
-        let chunks = stripes_of(stripes).map(|stripe| self.chunk_consumer(stripe));
-        self.remove_with(chunks.chain([self.scan_consumer()]).collect()).await
-    }
-
-    /// The same where nobody knows with how many: all consumers of all transfers are looked at.
-    ///
-    /// # Errors
-    /// As [`Queue::remove`].
-    pub async fn remove_unknown(&self) -> Result<(), BusError> {
-        let mut names: Vec<String> =
-            self.stream.consumer_names().try_collect().await.map_err(|error| self.failed(&error))?;
-        let ours = format!("{}_", self.transfer);
-        names.retain(|name| name.starts_with(&ours));
-        self.remove_with(names).await
-    }
-
-    async fn remove_with(&self, consumers: Vec<String>) -> Result<(), BusError> {
+    pub async fn remove(&self) -> Result<(), BusError> {
         // Another manager may have been faster.
+        let consumers = [self.chunk_consumer(), self.scan_consumer()];
         join_all(consumers.iter().map(|name| self.stream.delete_consumer(name))).await;
         let everything = self.bus.names().work_of(Some(&self.transfer));
         self.stream.purge().filter(everything).await.map_err(|error| self.failed(&error))?;
@@ -347,8 +320,8 @@ impl Queue {
         format!("{}_scan", self.transfer)
     }
 
-    fn chunk_consumer(&self, stripe: u32) -> String {
-        format!("{}_chunk_{stripe}", self.transfer)
+    fn chunk_consumer(&self) -> String {
+        format!("{}_chunk_0", self.transfer)
     }
 
     fn failed(&self, error: &dyn std::fmt::Display) -> BusError {

@@ -54,17 +54,12 @@ impl Publisher {
         self.flush().await
     }
 
-    /// A chunk, or another item for movers, into a stripe ([`COMMON`](super::COMMON) but for static striping). Waits while too many are on their way.
+    /// A chunk, or another item for movers. Waits while too many are on their way.
     ///
     /// # Errors
     /// If the table is too large, or NATS has not taken one of those before.
-    pub async fn publish_chunk(
-        &mut self,
-        stripe: u32,
-        head: &ChunkHead,
-        table: Vec<u8>,
-    ) -> Result<(), BusError> {
-        let subject = self.bus.names().chunks(&self.transfer, stripe);
+    pub async fn publish_chunk(&mut self, head: &ChunkHead, table: Vec<u8>) -> Result<(), BusError> {
+        let subject = self.bus.names().chunks(&self.transfer);
         let id = format!("{}-{}-{}-{}", self.transfer, head.attempt, head.kind.word(), head.number);
         self.publish(subject, id, Some(write_head(head)?), head.attempt, table).await
     }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use carrack_cluster::error::BusError;
 use carrack_cluster::log::{ChunkDone, Log, LogEntry, Logged};
-use carrack_cluster::queue::{ACK_WAIT, COMMON, ChunkHead, ChunkKind, PartOf, Queue, ScanHead};
+use carrack_cluster::queue::{ACK_WAIT, ChunkHead, ChunkKind, PartOf, Queue, ScanHead};
 use carrack_register::records::RECORD_VERSION;
 use futures_util::StreamExt;
 
@@ -21,10 +21,10 @@ async fn items_are_pulled_one_by_one_and_come_back_until_they_are_acknowledged()
     let Some(nats) = nats(1) else { return };
     let bus = nats.bus().await;
     let queue = Queue::open(&bus, "t1").await.unwrap();
-    assert!(matches!(queue.pending_chunks(COMMON).await, Err(BusError::Missing(_))));
+    assert!(matches!(queue.pending_chunks().await, Err(BusError::Missing(_))));
     let short = Duration::from_secs(2);
-    queue.prepare(short, 0).await.unwrap();
-    queue.prepare(short, 0).await.unwrap();
+    queue.prepare(short).await.unwrap();
+    queue.prepare(short).await.unwrap();
     let scan = ScanHead { version: RECORD_VERSION, attempt: 1 };
     queue.publish_scan(&scan).await.unwrap();
     queue.publish_scan(&scan).await.unwrap();
@@ -37,15 +37,15 @@ async fn items_are_pulled_one_by_one_and_come_back_until_they_are_acknowledged()
     let part = PartOf { file: 1, index: 0, count: 2, offset: 0, len: 5 };
     let heads = [files(0), ChunkHead::new(1, 1, ChunkKind::Part(part), 1, 5), files(2)];
     for head in &heads {
-        publisher.publish_chunk(COMMON, head, vec![head.number as u8; 1000]).await.unwrap();
+        publisher.publish_chunk(head, vec![head.number as u8; 1000]).await.unwrap();
     }
     publisher.flush().await.unwrap();
     // The server counts what it has just taken a moment later.
     let began = Instant::now();
-    while queue.pending_chunks(COMMON).await.unwrap().left() != 3 {
+    while queue.pending_chunks().await.unwrap().left() != 3 {
         assert!(began.elapsed() < PATIENCE);
     }
-    let chunks = queue.chunks(COMMON);
+    let chunks = queue.chunks();
     let mut pulled = Vec::new();
     for _ in 0..3 {
         pulled.push(chunks.next(PATIENCE).await.unwrap().unwrap());
@@ -71,14 +71,14 @@ async fn items_are_pulled_one_by_one_and_come_back_until_they_are_acknowledged()
         pulled[2].in_progress().await.unwrap();
     }
     assert!(chunks.next(AT_ONCE).await.unwrap().is_none(), "it was extended");
-    let pending = queue.pending_chunks(COMMON).await.unwrap();
+    let pending = queue.pending_chunks().await.unwrap();
     assert_eq!((pending.waiting, pending.out), (0, 1));
     // Its mover dies.
     let again = chunks.next(PATIENCE).await.unwrap().unwrap();
     assert_eq!((again.head.number, again.delivered), (2, 2));
     assert!(extended.elapsed() > short / 2, "{:?}", extended.elapsed());
     again.ack().await.unwrap();
-    assert_eq!(queue.pending_chunks(COMMON).await.unwrap().left(), 0);
+    assert_eq!(queue.pending_chunks().await.unwrap().left(), 0);
 }
 
 #[tokio::test]
@@ -88,30 +88,30 @@ async fn what_is_done_is_trimmed_and_what_is_for_the_end_stays() {
     let queue = Queue::open(&bus, "t1").await.unwrap();
     let other = Queue::open(&bus, "t2").await.unwrap();
     for queue in [&queue, &other] {
-        queue.prepare(ACK_WAIT, 0).await.unwrap();
+        queue.prepare(ACK_WAIT).await.unwrap();
         let mut publisher = queue.publisher();
         publisher.publish_dirs(1, 0, b"dead".to_vec()).await.unwrap();
         publisher.publish_dirs(2, 0, b"d0".to_vec()).await.unwrap();
         publisher.flush().await.unwrap();
         for number in 0..200 {
-            publisher.publish_chunk(COMMON, &files(number), vec![0; 10]).await.unwrap();
+            publisher.publish_chunk(&files(number), vec![0; 10]).await.unwrap();
         }
         publisher.publish_large(2, 7, b"entry".to_vec()).await.unwrap();
         publisher.flush().await.unwrap();
         publisher.publish_dirs(2, 1, b"d1".to_vec()).await.unwrap();
         publisher.flush().await.unwrap();
     }
-    let chunks = queue.chunks(COMMON);
+    let chunks = queue.chunks();
     let mut held = None;
     for number in 0..150 {
         let delivery = chunks.next(PATIENCE).await.unwrap().unwrap();
         if number == 100 { held = Some(delivery) } else { delivery.ack().await.unwrap() }
     }
-    assert_eq!(queue.trim(COMMON).await.unwrap(), 100, "to the first that is not acknowledged");
-    assert_eq!(queue.pending_chunks(COMMON).await.unwrap().left(), 51);
+    assert_eq!(queue.trim().await.unwrap(), 100, "to the first that is not acknowledged");
+    assert_eq!(queue.pending_chunks().await.unwrap().left(), 51);
     held.unwrap().ack().await.unwrap();
-    assert_eq!(queue.trim(COMMON).await.unwrap(), 50);
-    assert_eq!(queue.trim(COMMON).await.unwrap(), 0);
+    assert_eq!(queue.trim().await.unwrap(), 50);
+    assert_eq!(queue.trim().await.unwrap(), 0);
     for _ in 0..50 {
         chunks.next(PATIENCE).await.unwrap().unwrap().ack().await.unwrap();
     }
@@ -127,31 +127,10 @@ async fn what_is_done_is_trimmed_and_what_is_for_the_end_stays() {
     let huge = queue.publisher().publish_dirs(2, 2, vec![0; 2 << 20]).await.unwrap_err();
     assert!(matches!(huge, BusError::TooLarge { .. }), "{huge}");
 
-    queue.remove(0).await.unwrap();
-    assert!(matches!(queue.pending_chunks(COMMON).await, Err(BusError::Missing(_))));
+    queue.remove().await.unwrap();
+    assert!(matches!(queue.pending_chunks().await, Err(BusError::Missing(_))));
     assert_eq!(queue.read_large(2, 7).await.unwrap(), None);
-    assert_eq!(other.pending_chunks(COMMON).await.unwrap().left(), 200, "another's work stays");
-}
-
-#[tokio::test]
-async fn stripes_have_chunks_of_their_own() {
-    let Some(nats) = nats(1) else { return };
-    let bus = nats.bus().await;
-    let queue = Queue::open(&bus, "t1").await.unwrap();
-    queue.prepare(ACK_WAIT, 2).await.unwrap();
-    let mut publisher = queue.publisher();
-    for number in 0..6 {
-        publisher.publish_chunk(1 + number as u32 % 2, &files(number), Vec::new()).await.unwrap();
-    }
-    publisher.flush().await.unwrap();
-    for stripe in [1, 2] {
-        for _ in 0..3 {
-            let delivery = queue.chunks(stripe).next(PATIENCE).await.unwrap().unwrap();
-            assert_eq!(delivery.head.number as u32 % 2 + 1, stripe);
-            delivery.ack().await.unwrap();
-        }
-        assert!(queue.chunks(stripe).next(AT_ONCE).await.unwrap().is_none());
-    }
+    assert_eq!(other.pending_chunks().await.unwrap().left(), 200, "another's work stays");
 }
 
 #[tokio::test]
@@ -159,24 +138,24 @@ async fn an_acknowledgement_that_nobody_hears_is_an_error_and_the_queue_outlives
     let Some(nats) = nats(1) else { return };
     let bus = nats.bus().await;
     let queue = Queue::open(&bus, "t1").await.unwrap();
-    queue.prepare(Duration::from_secs(2), 0).await.unwrap();
+    queue.prepare(Duration::from_secs(2)).await.unwrap();
     let mut publisher = queue.publisher();
-    publisher.publish_chunk(COMMON, &files(0), b"table".to_vec()).await.unwrap();
+    publisher.publish_chunk(&files(0), b"table".to_vec()).await.unwrap();
     publisher.flush().await.unwrap();
-    let delivery = queue.chunks(COMMON).next(PATIENCE).await.unwrap().unwrap();
+    let delivery = queue.chunks().next(PATIENCE).await.unwrap().unwrap();
     nats.stop(1);
     assert!(delivery.in_progress().await.is_err());
-    let error = queue.chunks(COMMON).next(Duration::from_millis(100)).await.err().unwrap();
+    let error = queue.chunks().next(Duration::from_millis(100)).await.err().unwrap();
     assert!(error.may_pass(), "{error}");
     // What is published meanwhile waits for the server.
-    publisher.publish_chunk(COMMON, &files(1), b"table".to_vec()).await.unwrap();
+    publisher.publish_chunk(&files(1), b"table".to_vec()).await.unwrap();
     nats.start(1);
     publisher.flush().await.unwrap();
     let mut numbers = Vec::new();
     let began = Instant::now();
     while numbers.len() < 2 {
         assert!(began.elapsed() < PATIENCE, "{numbers:?}");
-        if let Ok(Some(delivery)) = queue.chunks(COMMON).next(Duration::from_secs(1)).await {
+        if let Ok(Some(delivery)) = queue.chunks().next(Duration::from_secs(1)).await {
             delivery.ack().await.unwrap();
             numbers.push(delivery.head.number);
         }
@@ -184,10 +163,10 @@ async fn an_acknowledgement_that_nobody_hears_is_an_error_and_the_queue_outlives
     numbers.sort_unstable();
     assert_eq!(numbers, [0, 1]);
     // One that is removed while somebody holds an item of it.
-    publisher.publish_chunk(COMMON, &files(2), Vec::new()).await.unwrap();
+    publisher.publish_chunk(&files(2), Vec::new()).await.unwrap();
     publisher.flush().await.unwrap();
-    let delivery = queue.chunks(COMMON).next(PATIENCE).await.unwrap().unwrap();
-    queue.remove(0).await.unwrap();
+    let delivery = queue.chunks().next(PATIENCE).await.unwrap().unwrap();
+    queue.remove().await.unwrap();
     assert!(delivery.ack().await.is_err());
 }
 

@@ -12,7 +12,7 @@ use carrack_cluster::leftovers::LEFTOVERS_KEPT;
 use carrack_cluster::log::{Log, LogEntry, Logged};
 use carrack_cluster::manager::{self, ManagerOptions};
 use carrack_cluster::pairs::{Pairs, Whose};
-use carrack_cluster::queue::{COMMON, ChunkHead, ChunkKind, Queue, ScanHead};
+use carrack_cluster::queue::{ChunkHead, ChunkKind, Queue, ScanHead};
 use carrack_cluster::registry::{Movers, Registration};
 use carrack_cluster::reports::{PairReport, report, reports};
 use carrack_cluster::sharing::{SiteTargetsError, site_targets};
@@ -212,13 +212,13 @@ async fn everybody_works(mover_bus: &Bus, manager: &Bus, user: &Bus, observer: &
     drop(answers);
 
     let managed = Queue::open(manager, ID).await.unwrap();
-    managed.prepare(Duration::from_secs(30), 0).await.unwrap();
+    managed.prepare(Duration::from_secs(30)).await.unwrap();
     managed.publish_scan(&ScanHead { version: RECORD_VERSION, attempt: 1 }).await.unwrap();
     let queue = Queue::open(mover_bus, ID).await.unwrap();
     let scan = queue.scans().next(PATIENCE).await.unwrap().unwrap();
     let mut publisher = queue.publisher();
     let head = ChunkHead::new(1, 0, ChunkKind::Files, 1, 1);
-    publisher.publish_chunk(COMMON, &head, b"table".to_vec()).await.unwrap();
+    publisher.publish_chunk(&head, b"table".to_vec()).await.unwrap();
     publisher.publish_dirs(1, 0, b"dirs".to_vec()).await.unwrap();
     publisher.publish_large(1, 0, b"large".to_vec()).await.unwrap();
     publisher.flush().await.unwrap();
@@ -236,7 +236,7 @@ async fn everybody_works(mover_bus: &Bus, manager: &Bus, user: &Bus, observer: &
     let mut watch = std::pin::pin!(mover_pairs.watch(Whose::Mover("m1")).await.unwrap());
     assert!(watch.next().await.is_some());
     let mut heard = reports(observer, ID).await.unwrap();
-    let chunk = queue.chunks(COMMON).next(PATIENCE).await.unwrap().unwrap();
+    let chunk = queue.chunks().next(PATIENCE).await.unwrap().unwrap();
     chunk.in_progress().await.unwrap();
     // The word that somebody listens is on its way as above.
     let hearing = async {
@@ -257,8 +257,8 @@ async fn everybody_works(mover_bus: &Bus, manager: &Bus, user: &Bus, observer: &
     let log = Log::open(manager, ID).unwrap();
     let mut follow = std::pin::pin!(log.replay_and_follow().await.unwrap());
     assert!(matches!(follow.next().await, Some(Logged::Entry { entry, .. }) if entry == note));
-    assert_eq!(managed.trim(COMMON).await.unwrap(), 1);
-    managed.remove(0).await.unwrap();
+    assert_eq!(managed.trim().await.unwrap(), 1);
+    managed.remove().await.unwrap();
     log.remove().await.unwrap();
     pairs.remove_all(ID).await.unwrap();
     lease.release().await.unwrap();
@@ -330,15 +330,15 @@ async fn a_mover_of_another_site_works_over_the_leaf_link_and_goes_on_when_it_wa
 
     // East is away, and comes back: west's mover is still connected to its own server, and goes on.
     let queue = Queue::open(&manager, "t2").await.unwrap();
-    queue.prepare(Duration::from_secs(3), 0).await.unwrap();
+    queue.prepare(Duration::from_secs(3)).await.unwrap();
     let mut publisher = queue.publisher();
     for number in 0..2 {
         let head = ChunkHead::new(1, number, ChunkKind::Files, 1, 1);
-        publisher.publish_chunk(COMMON, &head, Vec::new()).await.unwrap();
+        publisher.publish_chunk(&head, Vec::new()).await.unwrap();
     }
     publisher.flush().await.unwrap();
     let registration = Registration::start(&mover_bus, mover("m9", "west")).await.unwrap();
-    let chunks = Queue::open(&mover_bus, "t2").await.unwrap().chunks(COMMON);
+    let chunks = Queue::open(&mover_bus, "t2").await.unwrap().chunks();
     let first = chunks.next(PATIENCE).await.unwrap().unwrap();
     drop(east);
     assert!(first.ack().await.is_err(), "nobody hears it");

@@ -263,18 +263,14 @@ fn a_fleet_carries_trees_and_files() {
     tree(&fleet.at("a/tree"));
     let tree = fleet.submit("a/tree", "b/new", small_chunks());
     let file = fleet.submit("a/tree/large/two", "b/renamed", Options::default());
-    let striped = small_chunks().with("static-striping", true).with("pairs", 2);
-    let striped = fleet.submit("a/tree/", "b/striped", striped);
     let record = fleet.done(&tree.id);
     assert_eq!((record.tally.files_done, record.tally.entries_failed), (403, 0), "{record:#?}");
     assert_eq!(record.tally.bytes_done, record.tally.bytes_found);
     assert!(record.tally.chunks_done >= 7, "{:?}", record.tally);
     assert_same(&fleet.at("a/tree"), &fleet.at("b/new"));
-    fleet.done(&striped.id);
-    assert_same(&fleet.at("a/tree"), &fleet.at("b/striped"));
     fleet.done(&file.id);
     assert_eq!(fs::read(fleet.at("b/renamed")).unwrap(), fs::read(fleet.at("a/tree/large/two")).unwrap());
-    assert_eq!(fleet.names_in("b"), ["new", "renamed", "striped"]);
+    assert_eq!(fleet.names_in("b"), ["new", "renamed"]);
     // Into a directory that is there; and what can't be.
     let again = fleet.submit("a/tree/large", "b/new", Options::default());
     fleet.done(&again.id);

@@ -8,47 +8,20 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
 
-use carrack_machine::{Descriptors, Slot, SlotPool};
+use carrack_machine::Descriptors;
 use carrack_model::limits::IO_THREADS_MAX;
-use carrack_model::{Fidelity, Kept};
-use carrack_plan::Pace;
-use carrack_storage::ExtrasReader;
 use rustix::event::{EventfdFlags, eventfd};
 
+use super::question::{Answer, Question};
 use super::task::Task;
-use super::walk::Walk;
-use super::{Answer, Question, Top, WHOLE_BYTES_MAX};
+use super::tools::{Manners, Tools};
+use super::top::Top;
 use crate::error::{STARTING_A_THREAD, SessionError};
 
 /// Threads where nobody names a number: as many as cores, and on few cores some that wait for storage.
 const THREADS_MIN: usize = 4;
 const THREADS_MAX: usize = 16;
-
-/// How an end works.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Manners {
-    /// Threads that read and hash; 0 to choose.
-    pub(crate) threads: usize,
-    /// Read past the page cache.
-    pub(crate) past_cache: bool,
-    /// Bytes a second that are read; 0 for any number.
-    pub(crate) rate: u64,
-}
-
-/// What the threads work with.
-pub(super) struct Tools {
-    pub(super) top: Top,
-    pub(super) past_cache: bool,
-    pub(super) walk: Mutex<Option<Walk>>,
-    /// What was asked for last, and what reads it: a caller asks for the same all the time.
-    extras: Mutex<(Kept, Option<Arc<ExtrasReader>>)>,
-    slots: SlotPool,
-    rate: u64,
-    began: Instant,
-    pace: Mutex<Pace>,
-}
 
 /// One end's threads. Dropped, they end after what each is doing.
 pub(crate) struct Bench {
@@ -90,16 +63,7 @@ impl Bench {
             count => count,
         };
         let threads = chosen.min(Descriptors::of_this_process().threads(IO_THREADS_MAX));
-        let tools = Tools {
-            top,
-            past_cache: manners.past_cache,
-            walk: Mutex::new(None),
-            extras: Mutex::default(),
-            slots: SlotPool::new(threads as u64 * WHOLE_BYTES_MAX, WHOLE_BYTES_MAX as usize)?,
-            rate: manners.rate,
-            began: Instant::now(),
-            pace: Mutex::default(),
-        };
+        let tools = Tools::new(top, Manners { threads, ..manners })?;
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let event = event.map_err(io::Error::from).map_err(local)?;
         let bench = Bench {
@@ -166,7 +130,7 @@ impl Drop for Bench {
         queue.tasks.clear();
         drop(queue);
         self.shared.work.notify_all();
-        self.shared.tools.slots.close();
+        self.shared.tools.close();
     }
 }
 
@@ -236,40 +200,6 @@ impl Drop for Guard<'_> {
         if thread::panicking() {
             self.0.lock().is_broken = true;
             self.0.wake();
-        }
-    }
-}
-
-impl Tools {
-    /// What reads owners, attributes and flags; nothing where none of these are asked for.
-    pub(super) fn extras_reader(&self, kept: Kept) -> Option<Arc<ExtrasReader>> {
-        let mut extras = self.extras.lock().unwrap_or_else(PoisonError::into_inner);
-        if extras.0 != kept {
-            let fidelity = Fidelity { kept, ..Fidelity::default() };
-            *extras = (kept, ExtrasReader::new(fidelity, WHOLE_BYTES_MAX as usize).map(Arc::new));
-        }
-        extras.1.clone()
-    }
-
-    /// Memory to read to.
-    pub(super) fn lease(&self) -> Result<Slot, String> {
-        self.slots.lease().map_err(|closed| closed.to_string())
-    }
-
-    /// Waits until so many bytes may be read.
-    pub(super) fn spend(&self, bytes: u64) {
-        if self.rate == 0 {
-            return;
-        }
-        let free_at = {
-            let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
-            let free_at = pace.free_at();
-            pace.charge(self.began.elapsed().max(free_at), bytes, self.rate);
-            free_at
-        };
-        let wait = free_at.saturating_sub(self.began.elapsed());
-        if wait > Duration::ZERO {
-            thread::sleep(wait);
         }
     }
 }

@@ -9,10 +9,11 @@ use carrack_machine::Slot;
 use carrack_model::{ByteRange, Kept, SourceIo};
 use carrack_storage::{BrowsedKind, FileStamp, SourceError, SourceFile, glance, link_text};
 
-use super::bench::Tools;
+use super::metadata::SeenMetadata;
+use super::question::{Answer, PIECE_BYTES_MAX, PieceRange, Question, Sight, Standing, WHOLE_BYTES_MAX};
+use super::tools::Tools;
 use super::top::{Spot, standing_of};
 use super::walk::Walk;
-use super::{Answer, PIECE_BYTES_MAX, PieceRange, Question, SeenMetadata, Sight, Standing, WHOLE_BYTES_MAX};
 
 /// What one thread reads of a large file at a time.
 const UNIT_BYTES: u64 = PIECE_BYTES_MAX as u64;

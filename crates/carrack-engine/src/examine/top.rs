@@ -11,7 +11,7 @@ use carrack_storage::typed::ends_with_slash;
 use carrack_storage::{Base, Named, Purpose, Root};
 use rustix::io::Errno;
 
-use super::Standing;
+use super::question::Standing;
 
 /// What the user named.
 #[derive(Debug)]

@@ -8,7 +8,8 @@ use carrack_model::{Fidelity, Kept, RelPath, Section};
 use carrack_storage::{ExtrasReader, Found, Root, RootKind, Scan, ScanRoot};
 use crossbeam_channel::{Receiver, bounded};
 
-use super::{Top, Walked};
+use super::question::Walked;
+use super::top::Top;
 
 /// Threads that list directories; on parallel file systems each waits for a server.
 const THREADS: usize = 4;
@@ -119,7 +120,7 @@ fn full_path(top: &Top, beneath: &RelPath) -> Box<[u8]> {
 }
 
 /// A path beneath a directory; nothing if it is too long.
-pub(crate) fn joined(directory: &RelPath, path: &RelPath) -> Option<RelPath> {
+fn joined(directory: &RelPath, path: &RelPath) -> Option<RelPath> {
     match (directory.is_root(), path.is_root()) {
         (true, _) => Some(path.clone()),
         (_, true) => Some(directory.clone()),

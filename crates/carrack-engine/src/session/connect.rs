@@ -14,7 +14,8 @@ use carrack_wire::message::{Control, DialFailed, Listening};
 
 use super::handshake::{expect, say};
 use crate::error::SessionError;
-use crate::settings::{Role, Settings};
+use crate::role::Role;
+use crate::settings::Settings;
 
 /// How long all of the dialling may take: a few addresses, each of them dropped by a firewall.
 pub(super) const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -26,7 +27,7 @@ const ADDRESSES_MAX: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FirstDialer {
     Initiator,
-    Other,
+    Responder,
 }
 
 pub(crate) fn first_dialer(dial_from: DialFrom, initiator: Role) -> FirstDialer {
@@ -34,7 +35,7 @@ pub(crate) fn first_dialer(dial_from: DialFrom, initiator: Role) -> FirstDialer 
         (DialFrom::Either, _) | (DialFrom::Source, Role::Source) | (DialFrom::Sink, Role::Sink) => {
             FirstDialer::Initiator
         }
-        _ => FirstDialer::Other,
+        _ => FirstDialer::Responder,
     }
 }
 

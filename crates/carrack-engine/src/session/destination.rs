@@ -14,8 +14,8 @@ use carrack_storage::{Base, Identity, Looked, Purpose, Root, unknown_account};
 use carrack_wire::message::SinkState;
 use rustix::fs::{PROC_SUPER_MAGIC, statfs};
 
-use super::keeping::{FoundJournal, Keeping};
-use super::place::{DestinationFacts, PlaceRoot, Standing};
+use super::journal_access::{FoundJournal, JournalAccess};
+use super::place::{DestinationFacts, DestinationState, PlaceRoot};
 use super::wait::Wait;
 use crate::error::SessionError;
 use crate::lanes::open_files;
@@ -32,7 +32,7 @@ pub(crate) struct Destination {
     facts: DestinationFacts,
     ancestors: Vec<Identity>,
     storage: Arc<SinkStorage>,
-    keeping: Option<Keeping>,
+    journal: Option<JournalAccess>,
     /// The journal of an earlier session.
     found: Option<FoundJournal>,
 }
@@ -43,44 +43,45 @@ impl Destination {
         base: &Base,
         path: &Path,
         settings: &Settings,
-        mut keeping: Option<Keeping>,
+        mut journal: Option<JournalAccess>,
     ) -> Result<Destination, SessionError> {
         check_accounts(settings)?;
-        let standing = match base.look(path, Purpose::Write) {
-            Ok(looked) if looked.is_directory => Standing::Directory,
+        let state = match base.look(path, Purpose::Write) {
+            Ok(looked) if looked.is_directory => DestinationState::Directory,
             Ok(Looked { special: Some(special), .. }) => {
                 return Err(special_destination(path, special.noun()));
             }
             Ok(_) if !base.is_confined() && is_open_file(path) => {
                 return Err(special_destination(path, "file that a process has open"));
             }
-            Ok(_) => Standing::Other,
-            Err(error) if error.kind() == ErrorKind::NotFound => Standing::Nothing,
-            Err(error) if error.kind() == ErrorKind::NotADirectory => Standing::Other,
+            Ok(_) => DestinationState::Other,
+            Err(error) if error.kind() == ErrorKind::NotFound => DestinationState::Nothing,
+            Err(error) if error.kind() == ErrorKind::NotADirectory => DestinationState::Other,
             Err(error) => return Err(unusable(path, &error)),
         };
-        let find = |keeping: &mut Keeping| keeping.find(base, path, standing == Standing::Directory);
-        let found = keeping.as_mut().map(find).transpose()?.flatten();
+        let find =
+            |journal: &mut JournalAccess| journal.find(base, path, state == DestinationState::Directory);
+        let found = journal.as_mut().map(find).transpose()?.flatten();
         let made_it = found.as_ref().is_some_and(FoundJournal::made_destination);
-        let standing = match standing {
+        let state = match state {
             // As it stood when the transfer began.
-            Standing::Directory if made_it => Standing::Nothing,
-            standing => standing,
+            DestinationState::Directory if made_it => DestinationState::Nothing,
+            state => state,
         };
-        let (nearest, opened) = match standing {
-            Standing::Directory => (path, base.open(path, Purpose::Write)),
+        let (nearest, opened) = match state {
+            DestinationState::Directory => (path, base.open(path, Purpose::Write)),
             _ => (parent(path), base.open_parent(path)),
         };
         let root = opened.map_err(|error| unusable(nearest, &error))?;
         let ancestors = root.ancestors().map_err(|error| unusable(nearest, &error))?;
-        let storage = SinkStorage::look(base, root.as_fd(), standing == Standing::Directory, settings)?;
+        let storage = SinkStorage::look(base, root.as_fd(), state == DestinationState::Directory, settings)?;
         let facts = DestinationFacts {
-            standing,
+            state,
             wants_directory: ends_with_slash(path),
             name: last_name(path).unwrap_or_default().to_vec(),
         };
         let (base, storage) = (base.clone(), Arc::new(storage));
-        Ok(Destination { base, path: path.to_path_buf(), facts, ancestors, storage, keeping, found })
+        Ok(Destination { base, path: path.to_path_buf(), facts, ancestors, storage, journal, found })
     }
 
     pub(super) fn facts(&self) -> &DestinationFacts {
@@ -94,10 +95,10 @@ impl Destination {
     /// What the source has to know.
     pub(crate) fn to_message(&self, credits: u32) -> SinkState {
         SinkState {
-            destination: match self.facts.standing {
-                Standing::Nothing => 0,
-                Standing::Directory => 1,
-                Standing::Other => 2,
+            destination: match self.facts.state {
+                DestinationState::Nothing => 0,
+                DestinationState::Directory => 1,
+                DestinationState::Other => 2,
             },
             wants_directory: self.facts.wants_directory,
             name: self.facts.name.clone(),
@@ -107,9 +108,6 @@ impl Destination {
             has_targets: self.storage.has_targets(),
             resumes: self.resumes(),
             kept: Kept::ALL.bits(),
-            takes_holes: true,
-            syncs: true,
-            changes_modes: true,
             open_files: open_files() as u32,
         }
     }
@@ -118,17 +116,17 @@ impl Destination {
     /// the destination's parent to write to.
     pub(crate) fn allows(&self, root: PlaceRoot) -> bool {
         let may_be_a_file = !self.facts.wants_directory && !self.facts.name.is_empty();
-        match (self.facts.standing, root) {
-            (Standing::Directory, root) => root == PlaceRoot::Destination,
-            (Standing::Nothing, PlaceRoot::NewDestination) => true,
-            (Standing::Nothing | Standing::Other, PlaceRoot::Parent) => may_be_a_file,
+        match (self.facts.state, root) {
+            (DestinationState::Directory, root) => root == PlaceRoot::Destination,
+            (DestinationState::Nothing, PlaceRoot::NewDestination) => true,
+            (DestinationState::Nothing | DestinationState::Other, PlaceRoot::Parent) => may_be_a_file,
             _ => false,
         }
     }
 
     /// Whether the source is told that there may be something of the transfer.
     pub(crate) fn resumes(&self) -> bool {
-        self.found.is_some() || self.keeping.as_ref().is_some_and(Keeping::is_shared)
+        self.found.is_some() || self.journal.as_ref().is_some_and(JournalAccess::is_shared)
     }
 
     /// Opens the journal, if one is kept, and the directory beneath which everything is written, creating it if the source
@@ -138,16 +136,16 @@ impl Destination {
         root: PlaceRoot,
         wait: &mut Wait<'_>,
     ) -> Result<OpenDestination, SessionError> {
-        if let Some(keeping) = self.keeping.as_ref().filter(|keeping| keeping.is_shared()) {
+        if let Some(journal) = self.journal.as_ref().filter(|journal| journal.is_shared()) {
             // Each session finds the directory made, or makes it: what it means was settled before all of them.
             let opened = self.open_root(root)?;
-            let records = Some(keeping.shared_records(&self.base, &self.path, &opened)?);
+            let records = Some(journal.shared_records(&self.base, &self.path, &opened)?);
             return Ok(OpenDestination { root: opened, records, warnings: Vec::new() });
         }
         let (mut records, mut warnings) = (None, Vec::new());
-        if let Some(keeping) = &mut self.keeping {
-            records = keeping.records(&self.base, &self.path, root, self.found.as_ref(), wait)?;
-            warnings = keeping.take_warnings();
+        if let Some(journal) = &mut self.journal {
+            records = journal.records(&self.base, &self.path, root, self.found.as_ref(), wait)?;
+            warnings = journal.take_warnings();
         }
         Ok(OpenDestination { root: self.open_root(root)?, records, warnings })
     }
@@ -194,22 +192,16 @@ pub(crate) struct SinkFacts {
     pub(crate) resumes: bool,
     /// What it keeps beyond mode and time.
     pub(crate) kept: Kept,
-    /// Holes of files may stay holes.
-    pub(crate) takes_holes: bool,
-    /// It can leave out what it has.
-    pub(crate) syncs: bool,
-    /// It knows of changes of modes, and of times that are not kept.
-    pub(crate) changes_modes: bool,
     /// Large files that it may have open at a time.
     pub(crate) open_files: usize,
 }
 
 impl SinkFacts {
     pub(crate) fn from_message(message: &SinkState) -> Result<SinkFacts, SessionError> {
-        let standing = match message.destination {
-            0 => Standing::Nothing,
-            1 => Standing::Directory,
-            2 => Standing::Other,
+        let state = match message.destination {
+            0 => DestinationState::Nothing,
+            1 => DestinationState::Directory,
+            2 => DestinationState::Other,
             _ => return Err(SessionError::Protocol("a destination of a kind that is not known here".into())),
         };
         let same_host = !message.host.is_empty() && message.host == host_identity();
@@ -217,7 +209,7 @@ impl SinkFacts {
         let identities = pairs.map(|pair| Identity { dev: pair[0], ino: pair[1] });
         Ok(SinkFacts {
             facts: DestinationFacts {
-                standing,
+                state,
                 wants_directory: message.wants_directory,
                 name: message.name.clone(),
             },
@@ -226,9 +218,6 @@ impl SinkFacts {
             has_targets: message.has_targets,
             resumes: message.resumes,
             kept: Kept::from_bits(message.kept),
-            takes_holes: message.takes_holes,
-            syncs: message.syncs,
-            changes_modes: message.changes_modes,
             open_files: match message.open_files {
                 0 => OPEN_FILES_MAX,
                 count => OPEN_FILES_MAX.min(count as usize),
@@ -304,17 +293,17 @@ mod tests {
     #[test]
     fn a_destination_beneath_a_base_is_named_from_there() {
         let (dir, base) = fixture();
-        for (path, standing, above) in [
-            ("/", Standing::Directory, 1),
-            ("", Standing::Directory, 1),
-            ("/d", Standing::Directory, 2),
-            ("d/new", Standing::Nothing, 2),
-            ("f", Standing::Other, 1),
-            ("link", Standing::Other, 1),
-            ("out", Standing::Other, 1),
+        for (path, state, above) in [
+            ("/", DestinationState::Directory, 1),
+            ("", DestinationState::Directory, 1),
+            ("/d", DestinationState::Directory, 2),
+            ("d/new", DestinationState::Nothing, 2),
+            ("f", DestinationState::Other, 1),
+            ("link", DestinationState::Other, 1),
+            ("out", DestinationState::Other, 1),
         ] {
             let destination = Destination::look(&base, Path::new(path), &Settings::default(), None).unwrap();
-            assert_eq!(destination.facts.standing, standing, "{path}");
+            assert_eq!(destination.facts.state, state, "{path}");
             assert_eq!(destination.to_message(1).ancestors.len(), 2 * above, "{path}");
         }
         let mut destination =

@@ -17,13 +17,14 @@ use carrack_transport::fabric::{
 use carrack_transport::{Link, ReceiveEndpoint, SendEndpoint, Stream};
 use carrack_wire::message::{Control, FabricChoice, FabricLanes, FabricNetwork, FabricWish};
 
-use super::handshake::{expect, say};
-use super::{Terms, Way, no_slots};
+use super::handshake::{expect, no_slots, say};
+use crate::context::SessionContext;
 use crate::error::SessionError;
-use crate::ground::Camp;
-use crate::lanes::deal;
+use crate::lanes::{LaneTransport, deal};
+use crate::placement::PlacedLanes;
 use crate::report::Observer;
-use crate::settings::{FabricWanted, Role, Settings};
+use crate::role::Role;
+use crate::settings::{FabricWanted, Settings};
 
 /// Between two processes of a host.
 const WITHIN_HOST: &str = "shm";
@@ -38,7 +39,7 @@ const HINT: &str = "leave --fabric out, and what is best is taken; `carrack fabr
 
 /// What both ends have agreed to try.
 #[derive(Debug)]
-pub(super) struct Agreed {
+pub(super) struct AgreedFabric {
     network: FabricNetwork,
     is_forced: bool,
 }
@@ -174,9 +175,9 @@ fn is_plausible(network: &FabricNetwork) -> bool {
 }
 
 /// What the called end itself goes on with.
-pub(super) fn chosen(wish: Option<&FabricWish>, choice: Option<&FabricChoice>) -> Option<Agreed> {
+pub(super) fn chosen(wish: Option<&FabricWish>, choice: Option<&FabricChoice>) -> Option<AgreedFabric> {
     let network = choice?.network.clone()?;
-    Some(Agreed { network, is_forced: wish.is_some_and(|wish| wish.is_forced) })
+    Some(AgreedFabric { network, is_forced: wish.is_some_and(|wish| wish.is_forced) })
 }
 
 /// What the caller goes on with.
@@ -184,13 +185,13 @@ pub(super) fn answered(
     wish: Option<&FabricWish>,
     choice: Option<&FabricChoice>,
     observer: &dyn Observer,
-) -> Result<Option<Agreed>, SessionError> {
+) -> Result<Option<AgreedFabric>, SessionError> {
     let Some(wish) = wish else { return Ok(None) };
     let problem = match choice {
         None => "the carrack at the other end knows none".to_owned(),
         Some(FabricChoice { network: None, problem }) => escape(problem.as_bytes()),
         Some(FabricChoice { network: Some(network), .. }) => match wish.networks.contains(network) {
-            true => return Ok(Some(Agreed { network: network.clone(), is_forced: wish.is_forced })),
+            true => return Ok(Some(AgreedFabric { network: network.clone(), is_forced: wish.is_forced })),
             false => return Err(SessionError::Protocol("a fabric that was not offered".into())),
         },
     };
@@ -204,9 +205,12 @@ pub(super) fn answered(
 }
 
 /// A fabric needs data connections beside it.
-pub(super) fn check_streams(agreed: &mut Option<Agreed>, streams: &[Stream]) -> Result<(), SessionError> {
+pub(super) fn check_streams(
+    agreed: &mut Option<AgreedFabric>,
+    streams: &[Stream],
+) -> Result<(), SessionError> {
     match agreed {
-        Some(Agreed { network, is_forced: true }) if streams.is_empty() => {
+        Some(AgreedFabric { network, is_forced: true }) if streams.is_empty() => {
             let problem = "it needs data connections beside it, and none could be made";
             Err(unusable(&network.provider)(problem.to_owned()))
         }
@@ -218,23 +222,23 @@ pub(super) fn check_streams(agreed: &mut Option<Agreed>, streams: &[Stream]) -> 
     }
 }
 
-/// What an end brings along.
-pub(super) struct Meeting<'a> {
+/// What an end's endpoints are opened for.
+pub(super) struct LaneResources<'a> {
     pub(super) role: Role,
     pub(super) streams: &'a [Stream],
-    pub(super) camp: &'a Camp,
+    pub(super) placement: &'a PlacedLanes,
     /// Of each lane.
     pub(super) pools: &'a [SlotPool],
-    pub(super) terms: &'a Terms<'a>,
+    pub(super) context: &'a SessionContext<'a>,
 }
 
 /// A lane's endpoint, and the name of the other end's.
-pub(super) struct Met {
+pub(super) struct PeeredLane {
     lane: OpenLane,
     peer: Vec<u8>,
 }
 
-impl Agreed {
+impl AgreedFabric {
     /// What broke a session over it, if that may pass; other errors are not the fabric's.
     pub(super) fn scoped(&self, error: SessionError) -> SessionError {
         if !error.may_pass() {
@@ -245,29 +249,31 @@ impl Agreed {
     }
 
     /// Opens the lanes' endpoints and hears of the other end's; nothing if one of the ends can't.
-    pub(super) fn meet(
+    pub(super) fn exchange_endpoints(
         &self,
         link: &mut Link,
-        meeting: &Meeting<'_>,
-    ) -> Result<Option<Vec<Met>>, SessionError> {
-        let (lanes, problem) = match self.open(meeting) {
+        resources: &LaneResources<'_>,
+    ) -> Result<Option<Vec<PeeredLane>>, SessionError> {
+        let (lanes, problem) = match self.open(resources) {
             Ok(lanes) => (lanes, String::new()),
             Err(problem) => (Vec::new(), problem),
         };
         let names = lanes.iter().map(|lane| lane.name().to_vec()).collect();
         let said = FabricLanes { names, problem: problem.clone() };
-        let heard = exchange(link, said, meeting.terms.settings.stall).map_err(|error| self.scoped(error))?;
+        let heard =
+            exchange(link, said, resources.context.settings.stall).map_err(|error| self.scoped(error))?;
         let Control::Fabric(theirs) = heard else {
             return Err(SessionError::Protocol("no word of its endpoints".into()));
         };
         let problem = match (problem.is_empty(), theirs.problem.is_empty()) {
             (true, true) if theirs.names.len() == lanes.len() => {
-                if let Some(observer) = meeting.terms.observer {
+                if let Some(observer) = resources.context.observer {
                     let words = format!("fabric: {}", self.network.provider);
                     observer.event(&Event::Notice(Notice::Detail(words)));
                 }
-                let met = lanes.into_iter().zip(theirs.names).map(|(lane, peer)| Met { lane, peer });
-                return Ok(Some(met.collect()));
+                let peered =
+                    lanes.into_iter().zip(theirs.names).map(|(lane, peer)| PeeredLane { lane, peer });
+                return Ok(Some(peered.collect()));
             }
             (true, true) => return Err(SessionError::Protocol("endpoints for other lanes".into())),
             (false, _) => problem,
@@ -276,36 +282,37 @@ impl Agreed {
         if self.is_forced {
             return Err(unusable(&self.network.provider)(problem));
         }
-        if let Some(observer) = meeting.terms.observer {
+        if let Some(observer) = resources.context.observer {
             tell_unused(observer, &format!("{}: {problem}", self.network.provider));
         }
         Ok(None)
     }
 
-    fn open(&self, meeting: &Meeting<'_>) -> Result<Vec<OpenLane>, String> {
-        let address = meeting.streams.first().and_then(|stream| stream.socket().local_addr().ok());
-        (0..meeting.pools.len())
-            .map(|lane| self.open_lane(lane, meeting, address.map(|at| at.ip().to_canonical())))
+    fn open(&self, resources: &LaneResources<'_>) -> Result<Vec<OpenLane>, String> {
+        let address = resources.streams.first().and_then(|stream| stream.socket().local_addr().ok());
+        (0..resources.pools.len())
+            .map(|lane| self.open_lane(lane, resources, address.map(|at| at.ip().to_canonical())))
             .collect()
     }
 
     fn open_lane(
         &self,
         lane: usize,
-        meeting: &Meeting<'_>,
+        resources: &LaneResources<'_>,
         source: Option<IpAddr>,
     ) -> Result<OpenLane, String> {
-        let nodes = meeting.camp.lane(lane).place().memory;
+        let nodes = resources.placement.lane(lane).place().memory;
         let FabricNetwork { provider, network } = &self.network;
         let wanted = Wanted { provider, network, source, nodes: &nodes };
-        let (pool, spec) = (&meeting.pools[lane], &meeting.terms.spec);
-        match meeting.role {
+        let (pool, spec) = (&resources.pools[lane], &resources.context.spec);
+        match resources.role {
             Role::Sink => OpenLane::of_sink(&wanted, pool.clone()),
             // Who overhears a key can read all that it opens: sealed objects lie apart.
             Role::Source if spec.protection == Protection::Private => {
-                let streams = meeting.streams.len() / meeting.pools.len();
+                let streams = resources.streams.len() / resources.pools.len();
                 let slots = (streams * SEALED_SLOTS).min(pool.slot_count());
-                let sealed = meeting.camp.pool(lane, spec, slots).map_err(|error| error.to_string())?;
+                let sealed =
+                    resources.placement.pool(lane, spec, slots).map_err(|error| error.to_string())?;
                 OpenLane::of_source(&wanted, sealed)
             }
             Role::Source => OpenLane::of_source(&wanted, pool.clone()),
@@ -325,37 +332,37 @@ fn exchange(link: &mut Link, said: FabricLanes, stall: Duration) -> Result<Contr
     }
 }
 
-fn asides(streams: Vec<Stream>, lane_count: usize, terms: &Terms<'_>) -> Vec<Vec<Aside>> {
-    let (protection, cipher) = (terms.spec.protection, terms.spec.cipher);
+fn asides(streams: Vec<Stream>, lane_count: usize, context: &SessionContext<'_>) -> Vec<Vec<Aside>> {
+    let (protection, cipher) = (context.spec.protection, context.spec.cipher);
     deal(streams.into_iter().map(|stream| stream.into_aside(protection, cipher)), lane_count)
 }
 
 /// The source's hubs, and the ends of their streams.
-pub(super) fn source_ways(
-    met: Vec<Met>,
+pub(super) fn source_transports(
+    peered: Vec<PeeredLane>,
     streams: Vec<Stream>,
-    terms: &Terms<'_>,
-) -> Result<Vec<Way<Box<dyn SendEndpoint>>>, SessionError> {
-    let asides = asides(streams, met.len(), terms);
-    let way = |(Met { lane, peer }, asides)| {
-        let (hub, endpoints) = lane.into_source(&peer, asides, terms.settings.stall)?;
-        Ok(Way { endpoints, hub: Some(hub) })
+    context: &SessionContext<'_>,
+) -> Result<Vec<LaneTransport<Box<dyn SendEndpoint>>>, SessionError> {
+    let asides = asides(streams, peered.len(), context);
+    let transport = |(PeeredLane { lane, peer }, asides)| {
+        let (hub, endpoints) = lane.into_source(&peer, asides, context.settings.stall)?;
+        Ok(LaneTransport { endpoints, hub: Some(hub) })
     };
-    met.into_iter().zip(asides).map(way).collect()
+    peered.into_iter().zip(asides).map(transport).collect()
 }
 
 /// The sink's hubs, and the ends of their streams.
-pub(super) fn sink_ways(
-    met: Vec<Met>,
+pub(super) fn sink_transports(
+    peered: Vec<PeeredLane>,
     streams: Vec<Stream>,
-    terms: &Terms<'_>,
-) -> Result<Vec<Way<Box<dyn ReceiveEndpoint>>>, SessionError> {
-    let asides = asides(streams, met.len(), terms);
-    let way = |(Met { lane, peer }, asides)| {
-        let (hub, endpoints) = lane.into_sink(&peer, asides, terms.settings.stall)?;
-        Ok(Way { endpoints, hub: Some(hub) })
+    context: &SessionContext<'_>,
+) -> Result<Vec<LaneTransport<Box<dyn ReceiveEndpoint>>>, SessionError> {
+    let asides = asides(streams, peered.len(), context);
+    let transport = |(PeeredLane { lane, peer }, asides)| {
+        let (hub, endpoints) = lane.into_sink(&peer, asides, context.settings.stall)?;
+        Ok(LaneTransport { endpoints, hub: Some(hub) })
     };
-    met.into_iter().zip(asides).map(way).collect()
+    peered.into_iter().zip(asides).map(transport).collect()
 }
 
 #[cfg(test)]
@@ -374,7 +381,7 @@ mod tests {
         fn event(&self, _event: &Event) {}
     }
 
-    fn told(wish: &FabricWish, choice: Option<&FabricChoice>) -> Result<Option<Agreed>, SessionError> {
+    fn told(wish: &FabricWish, choice: Option<&FabricChoice>) -> Result<Option<AgreedFabric>, SessionError> {
         answered(Some(wish), choice, &Nobody)
     }
 
@@ -422,7 +429,7 @@ mod tests {
         let channel = Channel::Pipes { input: ours.try_clone().unwrap().into(), output: ours.into() };
         let mut link = Link::new(channel, 1 << 20).unwrap();
         let ended = exchange(&mut link, FabricLanes::default(), Duration::from_millis(300));
-        let agreed = |is_forced| Agreed { network: network("efa", "efa"), is_forced };
+        let agreed = |is_forced| AgreedFabric { network: network("efa", "efa"), is_forced };
         let error = agreed(false).scoped(ended.unwrap_err());
         assert!(error.may_pass() && error.speaks_for_tcp(), "{error}");
         assert!(error.to_string().starts_with("over efa: the other end has been silent"), "{error}");
@@ -436,7 +443,7 @@ mod tests {
 
     #[test]
     fn without_data_connections_there_is_none() {
-        let agreed = |is_forced| Some(Agreed { network: network("shm", ""), is_forced });
+        let agreed = |is_forced| Some(AgreedFabric { network: network("shm", ""), is_forced });
         let mut auto = agreed(false);
         assert!(check_streams(&mut auto, &[]).is_ok() && auto.is_none());
         assert!(check_streams(&mut agreed(true), &[]).is_err());

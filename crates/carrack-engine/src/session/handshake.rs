@@ -8,7 +8,7 @@ use carrack_machine::SlotPool;
 use carrack_model::TransferSpec;
 use carrack_model::limits::CONTROL_BODY_BYTES_MAX;
 use carrack_transport::seal::SessionKeys;
-use carrack_transport::{Link, TlsError, TransportError};
+use carrack_transport::{Link, TlsError, TransportError, random};
 use carrack_wire::auth::SessionKey;
 use carrack_wire::message::{Control, Hello};
 use carrack_wire::{PREAMBLE_BYTES, Preamble, agreed_terms};
@@ -27,6 +27,9 @@ const START_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// How long an end that found the connection broken looks for the other end's reason, which is there already.
 const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// How long an end that refuses waits for the other to hear that.
+const PARTING: Duration = Duration::from_secs(1);
 
 /// What a login shell may print before carrack does.
 const GREETING_BYTES_MAX: usize = 64 << 10;
@@ -118,18 +121,18 @@ pub(super) fn send_preamble(link: &mut Link) -> Result<(), SessionError> {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum FirstWord {
     /// Of the end that was called, which may be silent for so long; a login shell may print something before.
-    OfCalled(Duration),
+    OfResponder(Duration),
     /// Of the end that calls.
-    OfCaller,
+    OfInitiator,
 }
 
 impl FirstWord {
     /// A daemon that speaks TLS is there; ssh may have to ask somebody first.
     fn patience(self, link: &Link) -> Duration {
         match self {
-            FirstWord::OfCalled(stall) if !link.is_tls() && has_terminal() => stall.max(ASKING_TIMEOUT),
-            FirstWord::OfCalled(stall) => stall,
-            FirstWord::OfCaller => START_TIMEOUT,
+            FirstWord::OfResponder(stall) if !link.is_tls() && has_terminal() => stall.max(ASKING_TIMEOUT),
+            FirstWord::OfResponder(stall) => stall,
+            FirstWord::OfInitiator => START_TIMEOUT,
         }
     }
 }
@@ -150,7 +153,7 @@ fn mute(waited: Duration) -> SessionError {
 
 /// Reads the other end's versions.
 pub(super) fn receive_preamble(link: &mut Link, first: FirstWord) -> Result<(), SessionError> {
-    let greeting_allowed = matches!(first, FirstWord::OfCalled(_));
+    let greeting_allowed = matches!(first, FirstWord::OfResponder(_));
     let patience = first.patience(link);
     let deadline = Instant::now() + patience;
     let is_started_here = greeting_allowed && !link.is_tls();
@@ -193,4 +196,21 @@ pub(super) fn session_keys(
     let exporter = exporter.map_err(|error| SessionError::Protocol(error.to_string()))?;
     let terms = agreed_terms(spec, lane_count as u32);
     Ok(SessionKeys::derive(key, exporter.as_ref(), &terms))
+}
+
+/// For the time before the session, when nothing but control messages may come.
+pub(super) fn no_slots() -> Result<SlotPool, SessionError> {
+    Ok(SlotPool::new(4096, 4096)?)
+}
+
+pub(super) fn new_key() -> Result<SessionKey, SessionError> {
+    random().map(SessionKey::new).map_err(SessionError::local("getting random bytes"))
+}
+
+/// Tells the other end that there will be no session.
+pub(super) fn refuse(link: &mut Link, error: &SessionError) {
+    // The other end may be gone; then nobody is left to be told.
+    if say_within(link, Control::Refuse(error.to_message()), PARTING).is_ok() {
+        link.part(Instant::now() + PARTING);
+    }
 }

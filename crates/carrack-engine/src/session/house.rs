@@ -10,8 +10,8 @@ use carrack_storage::Base;
 use carrack_transport::Door;
 
 use crate::error::SessionError;
+use crate::grant_exchange::Sharing;
 use crate::settings::Settings;
-use crate::sharing::Sharing;
 use crate::tuner_memory::History;
 
 /// What a caller wants to do with paths.

@@ -5,7 +5,7 @@
 //! the lane, and knows nothing of what they say.
 
 use std::os::fd::OwnedFd;
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use carrack_machine::SlotPool;
@@ -57,25 +57,34 @@ pub(super) fn link_pair(slot_bytes: u32) -> Result<(Link, Link), SessionError> {
     make().map_err(SessionError::local("making a link"))
 }
 
-/// Runs `work` with a link for each lane; all of them lead to `link`.
-pub(super) fn with_links<R: Send>(
+/// A link for each lane; all of them lead to `link`, the only lane's is `link` itself.
+pub(super) fn lane_links(
     link: Link,
     lane_count: usize,
     slot_bytes: u32,
-    work: impl FnOnce(Vec<Link>) -> R,
-) -> Result<R, SessionError> {
+) -> Result<(Vec<Link>, Option<RelayThread>), SessionError> {
     if lane_count == 1 {
-        return Ok(work(vec![link]));
+        return Ok((vec![link], None));
     }
     let pairs = (0..lane_count).map(|_| link_pair(slot_bytes)).collect::<Result<Vec<_>, _>>()?;
     let (inner, outer): (Vec<Link>, Vec<Link>) = pairs.into_iter().unzip();
     let relay =
         Relay { link, lanes: outer.into_iter().map(Some).collect(), slots: SlotPool::new(4096, 4096)? };
-    thread::scope(|scope| {
-        let named = thread::Builder::new().name("carrack-relay".into());
-        named.spawn_scoped(scope, || relay.run()).map_err(SessionError::local(STARTING_A_THREAD))?;
-        Ok(work(inner))
-    })
+    let named = thread::Builder::new().name("carrack-relay".into());
+    let started = named.spawn(move || relay.run()).map_err(SessionError::local(STARTING_A_THREAD))?;
+    Ok((inner, Some(RelayThread(Some(started)))))
+}
+
+/// The relay's thread. Dropped, it is waited for: it ends when all lanes have dropped their links.
+pub(super) struct RelayThread(Option<JoinHandle<()>>);
+
+impl Drop for RelayThread {
+    fn drop(&mut self) {
+        if let Some(thread) = self.0.take() {
+            // It can't panic but by a defect; then the lanes have found their links closed.
+            let _ = thread.join();
+        }
+    }
 }
 
 /// Carries control messages between the session's link and the lanes'.

@@ -1,74 +1,48 @@
 //! Both ends in this process: the same engine at each, every lane joined by a link and endpoints of its own.
 
-use std::thread;
-
+use carrack_machine::SlotPool;
 use carrack_model::limits::STREAMS_NEAR;
-use carrack_model::{Event, LinkPolicy, Side, TransferSpec};
+use carrack_model::{Event, Side, TransferSpec};
 use carrack_storage::Base;
 use carrack_transport::{Link, ReceiveEndpoint, SendEndpoint, loopback_pair};
 
-use super::confine::Confinement;
-use super::destination::{Destination, SinkFacts};
-use super::keeping::Keeping;
+use super::destination::Destination;
+use super::established::{End, EstablishedSession};
+use super::fabric;
+use super::journal_access::JournalAccess;
 use super::lanes::{agree, link_pair, wish};
-use super::sources::resolve;
+use super::prepared::{PreparedSink, PreparedSource};
 use super::wait::Wait;
-use super::{Ended, SinkPart, SourcePart, Terms, Way, fabric, lane_pools, lane_starts, report_notices};
 use crate::abort::Abort;
-use crate::counters::BothEnds;
-use crate::error::{STARTING_A_THREAD, SessionError};
-use crate::ground::{Ground, Load};
-use crate::lanes::cause;
+use crate::context::SessionContext;
+use crate::error::SessionError;
+use crate::lanes::LaneTransport;
+use crate::placement::{HostPlacement, LaneDemand, PlacedLanes};
 use crate::report::Observer;
-use crate::settings::Transfer;
+use crate::settings::{Settings, Transfer};
 use crate::sharing::Share;
 
-pub(super) fn run(
+/// Has both ends agree, as two processes would.
+pub(super) fn establish<'a>(
     transfer: &Transfer,
-    observer: &dyn Observer,
-    abort: &Abort,
-) -> Result<Ended, SessionError> {
+    observer: &'a dyn Observer,
+    abort: &'a Abort,
+) -> Result<EstablishedSession<'a>, SessionError> {
     let spec = &transfer.spec;
-    let settings = &transfer.settings.within_memory(2, spec.slot_bytes)?;
+    let settings = transfer.settings.within_memory(2, spec.slot_bytes)?;
     settings.tell_smaller_pool(observer);
-    fabric::refuse(settings, "both ends are in this process, where objects are not copied at all")?;
-    let kept = Keeping::of(settings, transfer.identity.as_ref());
-    let mut destination = Destination::look(&Base::Anywhere, &transfer.destination, settings, kept)?;
-    let slot_count = settings.slot_count(spec.slot_bytes);
-    let sink_facts = SinkFacts::from_message(&destination.to_message(slot_count))?;
-    let follows = settings.selection.links == LinkPolicy::Followed;
-    let mut sources = resolve(&Base::Anywhere, &transfer.sources, spec, follows, &sink_facts)?;
-    sources.keep_record(spec, transfer.settings.begun)?;
-    let place = sources.place;
-    observer.event(&Event::Placed(sources.arrival.clone()));
-    let asked = Some(&*transfer.sources);
-    let confinement = Confinement::of(destination.facts(), place, asked, spec.no_target_directory);
-    let storage = destination.storage();
-    let (root, records, warnings) = match spec.dry_run {
-        true => (None, None, Vec::new()),
-        false => {
-            let opened = destination.open(place, &mut Wait::new(None, Some(observer), abort))?;
-            (Some(opened.root), opened.records, opened.warnings)
-        }
-    };
-    let glances = spec.dry_run && spec.sync.is_some();
-    let seen = if glances { destination.glance(place)? } else { None };
-    let sink = SinkPart { root, seen, records, warnings, destination, place, confinement, storage };
-    let source = SourcePart::new(sources, sink_facts, settings.file_systems(&Base::Anywhere)?)?;
-
-    let ground = Ground::look(settings);
-    let (reads, writes) = (source.storage.depth, sink.storage.depth());
-    let wish = |depth| wish(settings, ground.places(), depth, spec.slot_bytes);
-    let lane_count = agree(wish(reads), wish(writes));
-    // Both ends stand on one machine: one camp serves the two, lane by lane.
-    let io_threads = settings.io_thread_count(reads.max(writes));
-    let load = Load { side: Side::Source, lane_count, io_threads, streams: &[], directories: Vec::new() };
-    let camp = ground.settle(&load)?;
-    let pools = || lane_pools(&camp, settings, spec, lane_count);
-    let (source_links, sink_links) = local_links(spec.slot_bytes, lane_count)?;
-    let (senders, receivers) = local_endpoints(spec, lane_count)?;
-    let sink_lanes = lane_starts(sink_links, pools()?, &camp, Way::deal(receivers, lane_count));
-    let source_lanes = lane_starts(source_links, pools()?, &camp, Way::deal(senders, lane_count));
+    fabric::refuse(&settings, "both ends are in this process, where objects are not copied at all")?;
+    let journal = JournalAccess::of(&settings, transfer.identity.as_ref());
+    let destination = Destination::look(&Base::Anywhere, &transfer.destination, &settings, journal)?;
+    let file_systems = settings.file_systems(&Base::Anywhere)?;
+    let sink_state = destination.to_message(settings.slot_count(spec.slot_bytes));
+    let (base, paths) = (&Base::Anywhere, &transfer.sources);
+    let mut source = PreparedSource::new(base, paths, spec, &settings, file_systems, Some(&sink_state))?;
+    source.setup.feed = transfer.feed.clone().map(|feed| feed.0);
+    observer.event(&Event::Placed(source.arrival.clone()));
+    let mut sink = PreparedSink::new(destination, spec, &source.place_message(), Some(paths))?;
+    sink.open(spec, &mut Wait::new(None, Some(observer), abort))?;
+    let (placement, lane_count) = place(&settings, &source, &sink, spec)?;
     observer.event(&Event::Connected {
         streams: 0,
         lanes: lane_count as u32,
@@ -76,26 +50,47 @@ pub(super) fn run(
         protection: None,
         cipher: None,
     });
-    report_notices(&source.sources, Some(observer));
+    source.report_notices(observer);
     // Both ends take their turns as one.
-    let share = Share::begin(settings)?;
-    let terms = |observer| {
-        let (feed, share) = (transfer.feed.clone(), share.clone());
-        Terms { spec: spec.clone(), settings, observer, abort, feed, share }
-    };
-    let both_ends = || {
-        thread::scope(|scope| {
-            let sinking = thread::Builder::new()
-                .name("carrack-comm".into())
-                .spawn_scoped(scope, || sink.run(sink_lanes, &camp, &terms(None)))
-                .map_err(SessionError::local(STARTING_A_THREAD))?;
-            let (told, source_result) = source.run(source_lanes, &camp, &terms(Some(observer)));
-            let (counted, sink_result) = sinking.join().unwrap_or((told, Err(SessionError::Internal)));
-            // What the sink counted itself is complete, also when the session failed.
-            Ok((BothEnds { sink: counted.sink, ..told }, cause(source_result, sink_result)))
-        })
-    };
-    camp.watched(both_ends)
+    let share = Share::begin(&settings, None)?;
+    let context = SessionContext { spec: spec.clone(), settings, observer: Some(observer), abort, share };
+    join(source, sink, placement, lane_count, context)
+}
+
+/// The lanes' places. Both ends stand on one machine: one placement serves the two, lane by lane.
+fn place(
+    settings: &Settings,
+    source: &PreparedSource,
+    sink: &PreparedSink,
+    spec: &TransferSpec,
+) -> Result<(PlacedLanes, usize), SessionError> {
+    let host = HostPlacement::detect(settings);
+    let (reads, writes) = (source.setup.storage.depth, sink.setup.place.storage.depth());
+    let wish = |depth| wish(settings, host.lane_places(), depth, spec.slot_bytes);
+    let lane_count = agree(wish(reads), wish(writes));
+    let io_threads = settings.io_thread_count(reads.max(writes));
+    let demand =
+        LaneDemand { side: Side::Source, lane_count, io_threads, streams: &[], directories: Vec::new() };
+    Ok((host.place(&demand)?, lane_count))
+}
+
+/// Joins the lanes of both ends.
+fn join(
+    source: PreparedSource,
+    sink: PreparedSink,
+    placement: PlacedLanes,
+    lane_count: usize,
+    context: SessionContext<'_>,
+) -> Result<EstablishedSession<'_>, SessionError> {
+    let SessionContext { spec, settings, .. } = &context;
+    let pools = || -> Result<Vec<SlotPool>, SessionError> { placement.pools(settings, spec, lane_count) };
+    let (source_links, sink_links) = local_links(spec.slot_bytes, lane_count)?;
+    let (senders, receivers) = local_endpoints(spec, lane_count)?;
+    let sink_lanes = placement.starts(sink_links, pools()?, LaneTransport::deal(receivers, lane_count));
+    let source_lanes = placement.starts(source_links, pools()?, LaneTransport::deal(senders, lane_count));
+    let end = End::Source(Box::new(source.setup), Ok(source_lanes));
+    let local_sink = Some(End::Sink(Box::new(sink.setup), Ok(sink_lanes)));
+    Ok(EstablishedSession { end, local_sink, relay: None, fabric: None, placement, context })
 }
 
 fn local_links(slot_bytes: u32, lane_count: usize) -> Result<(Vec<Link>, Vec<Link>), SessionError> {

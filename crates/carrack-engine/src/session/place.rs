@@ -15,7 +15,7 @@ use carrack_model::{Arrival, Nesting, RelPath, escape};
 
 /// What stands at the destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum DestinationState {
     Nothing,
     Directory,
     Other,
@@ -24,7 +24,7 @@ pub(crate) enum Standing {
 /// What the source has to know of the destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DestinationFacts {
-    pub(crate) standing: Standing,
+    pub(crate) state: DestinationState,
     /// It was written with a trailing slash.
     pub(crate) wants_directory: bool,
     /// Its last name; empty if it has none, as `/` or `..`.
@@ -97,25 +97,25 @@ pub(crate) fn place(
     becomes_it: bool,
 ) -> Result<(PlaceRoot, Vec<Placement>), PlaceError> {
     if becomes_it {
-        return match (destination.standing, sources.first()) {
+        return match (destination.state, sources.first()) {
             _ if typed_count > 1 => Err(PlaceError::Several),
-            (Standing::Directory, Some(source)) if source.is_directory => {
+            (DestinationState::Directory, Some(source)) if source.is_directory => {
                 Ok((PlaceRoot::Destination, vec![Placement::Tree(RelPath::root())]))
             }
-            (Standing::Directory, Some(_)) => Err(PlaceError::IsDirectory),
+            (DestinationState::Directory, Some(_)) => Err(PlaceError::IsDirectory),
             (_, Some(source)) if !source.is_directory && destination.wants_directory => {
                 Err(PlaceError::IsDirectory)
             }
-            (standing, source) => becomes(source, standing, destination),
+            (state, source) => becomes(source, state, destination),
         };
     }
     let goes_in =
-        typed_count > 1 || destination.wants_directory || destination.standing == Standing::Directory;
-    match destination.standing {
-        Standing::Other if goes_in => Err(PlaceError::NotDirectory),
-        Standing::Nothing if goes_in => Ok((PlaceRoot::NewDestination, all_into(sources)?)),
+        typed_count > 1 || destination.wants_directory || destination.state == DestinationState::Directory;
+    match destination.state {
+        DestinationState::Other if goes_in => Err(PlaceError::NotDirectory),
+        DestinationState::Nothing if goes_in => Ok((PlaceRoot::NewDestination, all_into(sources)?)),
         _ if goes_in => Ok((PlaceRoot::Destination, all_into(sources)?)),
-        standing => becomes(sources.first(), standing, destination),
+        state => becomes(sources.first(), state, destination),
     }
 }
 
@@ -165,12 +165,14 @@ fn all_into(sources: &[SourceFacts]) -> Result<Vec<Placement>, PlaceError> {
 /// The only source becomes the destination.
 fn becomes(
     source: Option<&SourceFacts>,
-    standing: Standing,
+    state: DestinationState,
     destination: &DestinationFacts,
 ) -> Result<(PlaceRoot, Vec<Placement>), PlaceError> {
     match source {
         None => Ok((PlaceRoot::Parent, Vec::new())),
-        Some(source) if source.is_directory && standing == Standing::Other => Err(PlaceError::NotDirectory),
+        Some(source) if source.is_directory && state == DestinationState::Other => {
+            Err(PlaceError::NotDirectory)
+        }
         Some(source) if source.is_directory => {
             Ok((PlaceRoot::NewDestination, vec![Placement::Tree(RelPath::root())]))
         }
@@ -193,8 +195,8 @@ mod tests {
         SourceFacts { is_directory: true, contents_only, name: name.into() }
     }
 
-    fn at(standing: Standing, wants_directory: bool) -> DestinationFacts {
-        DestinationFacts { standing, wants_directory, name: b"dst".to_vec() }
+    fn at(state: DestinationState, wants_directory: bool) -> DestinationFacts {
+        DestinationFacts { state, wants_directory, name: b"dst".to_vec() }
     }
 
     fn tree(path: &str) -> Placement {
@@ -207,8 +209,8 @@ mod tests {
 
     #[test]
     fn one_source() {
+        use DestinationState::*;
         use PlaceRoot::*;
-        use Standing::*;
         for (source, destination, expected) in [
             (file("f"), at(Nothing, false), (Parent, name("dst"))),
             (file("f"), at(Other, false), (Parent, name("dst"))),
@@ -227,8 +229,8 @@ mod tests {
 
     #[test]
     fn a_source_that_becomes_the_destination_goes_into_nothing() {
+        use DestinationState::*;
         use PlaceRoot::*;
-        use Standing::*;
         for (source, destination, expected) in [
             (directory("d", false), at(Directory, false), Ok((Destination, tree("")))),
             (directory("d", false), at(Directory, true), Ok((Destination, tree("")))),
@@ -249,7 +251,7 @@ mod tests {
 
     #[test]
     fn what_the_same_command_means_next_is_known() {
-        use Standing::*;
+        use DestinationState::*;
         for (source, destination, becomes_it, name, nesting) in [
             (directory("d", false), at(Nothing, false), false, None, Nesting::NextTime),
             (directory("d", false), at(Directory, false), false, Some("d"), Nesting::Inside),
@@ -270,22 +272,28 @@ mod tests {
     #[test]
     fn several_sources_need_a_directory() {
         let sources = [file("f"), directory("d", false), directory("e", true)];
-        let placed = place(&sources, 3, &at(Standing::Nothing, false), false).unwrap();
+        let placed = place(&sources, 3, &at(DestinationState::Nothing, false), false).unwrap();
         assert_eq!(placed, (PlaceRoot::NewDestination, vec![name("f"), tree("d"), tree("")]));
-        assert_eq!(place(&sources, 3, &at(Standing::Other, false), false), Err(PlaceError::NotDirectory));
-        let left_over = place(&[file("f")], 2, &at(Standing::Nothing, false), false).unwrap();
+        assert_eq!(
+            place(&sources, 3, &at(DestinationState::Other, false), false),
+            Err(PlaceError::NotDirectory)
+        );
+        let left_over = place(&[file("f")], 2, &at(DestinationState::Nothing, false), false).unwrap();
         assert_eq!(left_over.1, [name("f")], "the one that could be read does not change its place");
     }
 
     #[test]
     fn refusals() {
         assert_eq!(
-            place(&[directory("d", false)], 1, &at(Standing::Other, false), false),
+            place(&[directory("d", false)], 1, &at(DestinationState::Other, false), false),
             Err(PlaceError::NotDirectory)
         );
-        assert_eq!(place(&[file("f")], 1, &at(Standing::Other, true), false), Err(PlaceError::NotDirectory));
         assert_eq!(
-            place(&[file("f"), file("f")], 2, &at(Standing::Directory, false), false),
+            place(&[file("f")], 1, &at(DestinationState::Other, true), false),
+            Err(PlaceError::NotDirectory)
+        );
+        assert_eq!(
+            place(&[file("f"), file("f")], 2, &at(DestinationState::Directory, false), false),
             Err(PlaceError::SameName("f".into()))
         );
     }

@@ -302,7 +302,7 @@ fn refusal(path: &Path, kind: FailureKind, detail: &str) -> EntryFailure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::place::{DestinationFacts, Standing};
+    use crate::session::place::{DestinationFacts, DestinationState};
     use carrack_storage::Root;
     use std::fs;
     use std::os::unix::fs::symlink;
@@ -312,8 +312,11 @@ mod tests {
     }
 
     fn sink() -> SinkFacts {
-        let facts =
-            DestinationFacts { standing: Standing::Directory, wants_directory: true, name: b"to".to_vec() };
+        let facts = DestinationFacts {
+            state: DestinationState::Directory,
+            wants_directory: true,
+            name: b"to".to_vec(),
+        };
         SinkFacts {
             facts,
             ancestors_here: Vec::new(),
@@ -321,9 +324,6 @@ mod tests {
             has_targets: false,
             resumes: false,
             kept: carrack_model::Kept::ALL,
-            takes_holes: true,
-            syncs: true,
-            changes_modes: true,
             open_files: 1,
         }
     }

@@ -30,9 +30,9 @@ const NAMES_MAX: u32 = 1_000;
 /// The directory of this run.
 pub(super) struct BackupPlace {
     path: RelPath,
-    /// What has the marker: the directory, or that of all runs.
+    /// The directory with the marker: this one, or that of all runs.
     marked: RelPath,
-    /// Whether the marker is there, or why not.
+    /// The marker is there, or the reason why not.
     is_made: OnceLock<Result<(), String>>,
 }
 
@@ -54,10 +54,12 @@ impl BackupPlace {
             Backup::Directory(_) => path.clone(),
             Backup::Trash => RelPath::new(TRASH).map_err(|problem| refused(&problem.to_string()))?,
         };
+        let is_above = path.as_bytes().starts_with(marked.as_bytes());
+        assert!(is_above && !marked.is_root(), "the marker covers the backup, and not the whole destination");
         Ok(BackupPlace { path, marked, is_made: OnceLock::new() })
     }
 
-    /// Whether a directory of the destination is this one, or lies in it.
+    /// True if a directory of the destination is this one, or lies in it.
     pub(super) fn holds(&self, path: &RelPath) -> bool {
         let as_path = |path: &RelPath| Path::new(OsStr::from_bytes(path.as_bytes())).to_owned();
         as_path(path).starts_with(as_path(&self.path))
@@ -101,7 +103,7 @@ impl BackupPlace {
     }
 }
 
-/// Whether the directory `path` beneath `held` is a backup of an earlier run.
+/// True if the directory `path` beneath `held` is a backup of an earlier run.
 pub(super) fn is_marked(held: BorrowedFd<'_>, path: &[u8]) -> bool {
     statat(held, [path, b"/", MARKER].concat(), AtFlags::SYMLINK_NOFOLLOW).is_ok()
 }
@@ -133,6 +135,7 @@ fn moment(time: SystemTime) -> String {
     let month = (5 * day + 2) / 153;
     let (day, month) = (day - (153 * month + 2) / 5 + 1, if month < 10 { month + 3 } else { month - 9 });
     let year = era * 400 + year + u64::from(month <= 2);
+    assert!((1..=12).contains(&month) && (1..=31).contains(&day), "a day of the calendar");
     format!("{year:04}-{month:02}-{day:02}T{:02}-{:02}-{:02}Z", second / 3_600, second / 60 % 60, second % 60)
 }
 

@@ -2,25 +2,25 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use carrack_model::{Event, FileId, Notice, Side};
+use carrack_model::{Event, FileId, Side};
 use carrack_transport::{Incoming, Link, ReceiveEndpoint, TransportError};
-use carrack_wire::message::{Control, Counters, ObjectsDone, OpenFile};
+use carrack_wire::message::{Control, Counters, Knobs, OpenFile, Stands};
 use rustix::event::PollFlags;
 
-use super::inbox::Task;
-use super::lane::{Answers, Lane, Letter};
+use super::announcing::announce;
+use super::lane::{Lane, Letter};
+use super::write_queue::Task;
 use crate::comm::{COUNTERS_EVERY, CommSide};
 use crate::counters::{BothEnds, sum_of};
 use crate::error::SessionError;
 use crate::idle::IdleWatch;
 use crate::presence::Presence;
-use crate::report::{deliver, target_reports, to_event, together};
+use crate::report::{to_event, together};
 use crate::spill::Spill;
 
-/// How long a single answer waits for company: short against any network's round trip, long against an object's
+/// The time that a single answer waits for company: short against any network's round trip, long against an object's
 /// 0.1 ms, so that a fast transfer takes a message for many objects.
 const ANSWER_DELAY: Duration = Duration::from_millis(1);
 
@@ -44,6 +44,18 @@ impl Parked {
     }
 }
 
+/// The end of a lane, as far as it has come.
+#[derive(Default)]
+struct Ending {
+    /// When the first stream was closed.
+    stream_closed: Option<Instant>,
+    finish_seen: bool,
+    /// When the source was told that everything is there.
+    finished: Option<Instant>,
+    /// The source knows.
+    is_left: bool,
+}
+
 pub(super) struct SinkComm<'a> {
     lane: &'a Lane<'a>,
     lanes: &'a [Lane<'a>],
@@ -55,13 +67,7 @@ pub(super) struct SinkComm<'a> {
     counters_due: Instant,
     idle: IdleWatch,
     answers_due: Option<Instant>,
-    /// When the first stream was closed.
-    stream_closed: Option<Instant>,
-    finish_seen: bool,
-    /// When the source was told that everything is there.
-    finished: Option<Instant>,
-    /// The source knows.
-    is_left: bool,
+    ending: Ending,
 }
 
 impl<'a> SinkComm<'a> {
@@ -74,7 +80,7 @@ impl<'a> SinkComm<'a> {
         let arrived = &lanes[index].counters.bytes_arrived;
         endpoints.iter_mut().for_each(|endpoint| endpoint.count_in(Arc::clone(arrived)));
         // Who watches says so at once: a short session is over before counters are due.
-        let watches = lanes[index].sink.observer.is_some();
+        let watches = lanes[index].sink.reporting.is_watched();
         let first_due = if watches { Duration::ZERO } else { COUNTERS_EVERY };
         SinkComm {
             lane: &lanes[index],
@@ -84,38 +90,35 @@ impl<'a> SinkComm<'a> {
             both: BothEnds::default(),
             before: BothEnds::default(),
             counters_due: Instant::now() + first_due,
-            idle: IdleWatch::new(lanes[index].sink.idle),
+            idle: IdleWatch::new(lanes[index].sink.timeouts.idle),
             answers_due: None,
-            stream_closed: None,
-            finish_seen: false,
-            finished: None,
-            is_left: false,
+            ending: Ending::default(),
         }
     }
 
-    /// Whether the source knows that everything is there.
+    /// True if the source knows that everything is there.
     pub(super) fn is_left(&self) -> bool {
-        self.is_left
+        self.ending.is_left
     }
 
     /// Both ends' counters as last heard.
     pub(super) fn both(&self) -> BothEnds {
         let mut sink = sum_of(self.lanes.iter().map(|lane| &lane.counters));
-        let waiting = |lane: &Lane<'_>| lane.inbox.with(|inbox| inbox.targets().0.len());
-        let waiting: usize = self.lanes.iter().map(waiting).sum();
+        let waiting: usize = self.lanes.iter().map(|lane| lane.queue.waiting_count()).sum();
         sink.storage_busy = sink.storage_busy.saturating_add(waiting as u32);
         sink.write_waiting = waiting as u32;
         sink.write_slots = self.lanes.iter().map(|lane| lane.pool.slot_count() as u32).sum();
-        sink.write_threads = if self.lane.sink.is_sorting { self.lane.sink.io_threads as u32 } else { 0 };
-        sink.watches = self.lane.sink.observer.is_some();
+        sink.write_threads =
+            if self.lane.sink.sizing.is_sorting { self.lane.sink.sizing.io_threads as u32 } else { 0 };
+        sink.watches = self.lane.sink.reporting.is_watched();
         BothEnds { sink, ..self.both }
     }
 
     /// An object that stopped on its way, though the source has all of it, will not come.
     fn check_streams(&mut self, now: Instant) -> Result<(), SessionError> {
         let missed = self.presence.missed(now);
-        let stall = self.lane.sink.stall;
-        let is_excused = self.lane.sink.source_is_busy.load(Relaxed);
+        let stall = self.lane.sink.timeouts.stall;
+        let is_excused = self.lane.sink.timeouts.are_excused();
         for parked in &mut self.parked {
             parked.since = if is_excused { now } else { parked.since + missed };
             if parked.endpoint.is_midway() && now.saturating_duration_since(parked.since) > stall {
@@ -127,7 +130,7 @@ impl<'a> SinkComm<'a> {
 
     fn hear_counters(&mut self, counters: Counters) {
         self.both.source = counters;
-        self.lane.sink.source_is_busy.store(counters.storage_busy > 0, Relaxed);
+        self.lane.sink.timeouts.hear(counters.storage_busy > 0);
     }
 
     fn exchange_counters(&mut self, link: &mut Link, now: Instant) -> Result<(), SessionError> {
@@ -155,12 +158,11 @@ impl<'a> SinkComm<'a> {
         self.idle.look(done.fold(0, u64::wrapping_add), now)?;
         link.queue_control(Control::Counters(self.both.sink).to_body());
         let progress = self.both.progress(&self.before);
-        if let Some(share) = &self.lane.sink.share {
+        let reporting = &self.lane.sink.reporting;
+        if let Some(share) = &reporting.share {
             share.look_at(&progress);
         }
-        if let Some(observer) = self.lane.sink.observer {
-            observer.event(&Event::Progress(progress));
-        }
+        reporting.observe(&Event::Progress(progress));
         self.before = self.both;
         self.tell_targets(link);
         self.tell_news(link);
@@ -169,51 +171,39 @@ impl<'a> SinkComm<'a> {
 
     /// Where the lanes are, and why.
     fn tell_news(&self, link: &mut Link) {
-        let sink = self.lane.sink;
-        let shared = sink.share.iter().filter(|_| self.lane.leads).flat_map(|share| share.news());
-        for notice in sink.camp.news().into_iter().map(Notice::Text).chain(shared) {
-            let event = Event::Notice(notice);
-            deliver(event, self.lane.sink.observer, |message| link.queue_control(message.to_body()));
+        let reporting = &self.lane.sink.reporting;
+        for notice in reporting.news(self.lane.leads) {
+            reporting.deliver(Event::Notice(notice), |message| link.queue_control(message.to_body()));
         }
     }
 
     /// The counters at the end, which are complete.
     fn tell_all_done(&self) {
-        if let Some(observer) = self.lane.sink.observer {
-            observer.event(&Event::Progress(self.both().progress(&self.before)));
+        let reporting = &self.lane.sink.reporting;
+        if reporting.is_watched() {
+            reporting.observe(&Event::Progress(self.both().progress(&self.before)));
         }
     }
 
     fn tell_targets(&self, link: &mut Link) {
         let sink = self.lane.sink;
-        if !self.lane.leads || !sink.is_sorting {
+        if !self.lane.leads || !sink.sizing.is_sorting {
             return;
         }
-        let label = |id| sink.storage.file_systems().target(id).map(|target| target.label);
-        let of_lane = |lane: &Lane<'_>| lane.inbox.with(|inbox| target_reports(inbox.targets(), label));
-        let targets = together(self.lanes.iter().map(of_lane));
+        let storage = &sink.destination.storage;
+        let targets = together(self.lanes.iter().map(|lane| lane.queue.reports(storage)));
         let event = Event::Targets { side: Side::Sink, targets };
-        deliver(event, sink.observer, |message| link.queue_control(message.to_body()));
+        sink.reporting.deliver(event, |message| link.queue_control(message.to_body()));
     }
 
     /// Answers go out together, a moment after the first. What was said before an object was answered goes out before
     /// the answer: so the answers are taken first and the letters read then.
     fn answer(&mut self, link: &mut Link, now: Instant) {
-        let mut answers = self.lane.answers();
-        let count = answers.count();
-        let is_due = count >= self.lane.answers_at_once || self.answers_due.is_some_and(|due| now >= due);
-        let taken = (count > 0 && is_due).then(|| std::mem::take(&mut *answers));
-        drop(answers);
-        self.answers_due = match (count, &taken) {
-            (1.., None) => self.answers_due.or(Some(now + ANSWER_DELAY)),
-            _ => None,
-        };
+        let is_late = self.answers_due.is_some_and(|due| now >= due);
+        let (taken, waits) = self.lane.answers.take(is_late);
+        self.answers_due = if waits { self.answers_due.or(Some(now + ANSWER_DELAY)) } else { None };
         self.read_mail(link);
-        if let Some(answers) = taken {
-            let done = {
-                let Answers { written, corrupt, set_aside } = answers;
-                ObjectsDone { written, corrupt, set_aside }
-            };
+        if let Some(done) = taken {
             link.queue_control(Control::ObjectsDone(done).to_body());
         }
     }
@@ -223,65 +213,74 @@ impl<'a> SinkComm<'a> {
             match letter {
                 Letter::Say(body) => link.queue_control(body),
                 Letter::Park(endpoint) => self.parked.push(Parked::new(endpoint)),
-                Letter::Closed => self.stream_closed = self.stream_closed.or(Some(Instant::now())),
+                Letter::Closed => {
+                    self.ending.stream_closed = self.ending.stream_closed.or(Some(Instant::now()))
+                }
                 Letter::Finished => {
-                    self.lane.sink.lanes_over.fetch_add(1, Relaxed);
+                    let is_due = self.ending.finish_seen && self.ending.finished.is_none();
+                    assert!(is_due, "a lane ends once, after its source");
+                    self.lane.sink.status.end_lane(self.lanes.len());
                     self.tell_targets(link);
                     let summaries = self.lane.spills.iter().filter_map(Spill::summary);
-                    summaries.for_each(|summary| self.lane.sink.camp.tell(summary));
+                    summaries.for_each(|summary| self.lane.sink.reporting.tell(summary));
                     if self.lane.leads {
                         self.tell_news(link);
                         self.tell_all_done();
                     }
                     link.queue_control(Control::Finished(self.both().sink).to_body());
-                    self.finished = Some(Instant::now());
+                    self.ending.finished = Some(Instant::now());
                 }
             }
         }
     }
 
     fn open_file(&mut self, message: &OpenFile) -> Result<(), SessionError> {
-        let (file, early) = self.lane.announce(message)?;
-        self.lane.count_bytes(&file, file.hole_bytes());
-        if self.lane.sink.is_sorting {
-            self.push_end(Task::Create(file));
+        let (file, early) = announce(self.lane, message)?;
+        self.lane.count_bytes(&file, file.portion.hole_bytes());
+        if self.lane.sink.sizing.is_sorting {
+            self.lane.queue.push_end(Task::Create(file));
         }
         for incoming in early {
-            if self.lane.sink.is_sorting {
+            if self.lane.sink.sizing.is_sorting {
                 // It was taken from there before its file was announced.
-                let own = self.lane.sink.storage.own().own_target().id;
-                self.lane.inbox.with(|inbox| inbox.takes_back(own, &incoming));
+                self.lane.queue.take_back(self.lane.own_target(), &incoming);
             }
             self.queue(incoming);
         }
         Ok(())
     }
 
-    fn queue(&self, incoming: Incoming) {
-        let target = self.lane.sink.storage.own().own_target().id;
-        self.lane.queue(target, incoming);
+    /// The source says which of some names it has.
+    fn hear_stands(&self, stands: Stands) -> Result<(), SessionError> {
+        match self.lane.sink.queries.answer(stands.id, stands.kinds) {
+            true => Ok(()),
+            false => Err(SessionError::Protocol("an answer that nobody asked for".into())),
+        }
     }
 
-    fn push_end(&self, task: Task) {
-        self.lane.inbox.release(|inbox| inbox.push_end(task));
+    /// The source says how many streams and writers there are to be.
+    fn turn(&self, knobs: Knobs) {
+        self.lanes.iter().for_each(|lane| lane.queue.turn(&self.lane.sink.sizing, knobs));
+    }
+
+    fn queue(&self, incoming: Incoming) {
+        self.lane.enqueue(self.lane.own_target(), incoming);
     }
 
     /// The source is done. It counts what it sent: nothing may still be on its way.
     fn finish(&mut self, objects_sent: u64) -> Result<(), SessionError> {
-        let files = self.lane.files();
-        if objects_sent != self.lane.answered.load(Relaxed) {
+        if objects_sent != self.lane.answers.answered_count() {
             return Err(SessionError::Protocol("the source ended before its objects were answered".into()));
         }
-        if self.finish_seen || files.ledger.open_count() > 0 || !files.early.is_empty() {
+        if self.ending.finish_seen || !self.lane.files.is_empty() {
             return Err(SessionError::Protocol("the source ended with files still open".into()));
         }
-        drop(files);
-        if self.lane.leads && self.lane.sink.lanes_over.load(Relaxed) + 1 < self.lanes.len() {
+        if self.lane.leads && self.lane.sink.status.lanes_over() + 1 < self.lanes.len() {
             return Err(SessionError::Protocol("the source ended its first lane before the others".into()));
         }
-        self.finish_seen = true;
+        self.ending.finish_seen = true;
         let is_complete = self.both().summary().entries_failed == 0;
-        self.push_end(Task::Finish { is_complete });
+        self.lane.queue.push_end(Task::Finish { is_complete });
         Ok(())
     }
 }
@@ -291,46 +290,46 @@ impl CommSide for SinkComm<'_> {
         self.answer(link, now);
         self.exchange_counters(link, now)?;
         self.check_streams(now)?;
-        let is_late = |closed: Instant| !self.finish_seen && now > closed + WORD_AFTER_STREAMS;
-        if self.stream_closed.is_some_and(is_late) {
+        let is_late = |closed: Instant| !self.ending.finish_seen && now > closed + WORD_AFTER_STREAMS;
+        if self.ending.stream_closed.is_some_and(is_late) {
             return Err(TransportError::ClosedEarly.into());
         }
         Ok(self.answers_due.map_or(self.counters_due, |due| due.min(self.counters_due)))
     }
 
     fn control(&mut self, message: Control) -> Result<(), SessionError> {
-        if let (Some(event), Some(observer)) = (to_event(&message, Side::Source), self.lane.sink.observer) {
-            observer.event(&event);
+        if let Some(event) = to_event(&message, Side::Source) {
+            self.lane.sink.reporting.observe(&event);
         }
         match message {
             Control::OpenFile(message) => self.open_file(&message)?,
             Control::CommitFile(file) => {
-                let whole = self.lane.files().ledger.commit(FileId(file.id))?;
+                let whole = self.lane.files.commit(FileId(file.id))?;
                 if let Some(file) = whole {
-                    self.push_end(Task::Commit(file));
+                    self.lane.queue.push_end(Task::Commit(file));
                 }
             }
             Control::AbandonFile(file) => {
-                let abandoned = self.lane.files().ledger.abandon(FileId(file.id))?;
+                let abandoned = self.lane.files.abandon(FileId(file.id))?;
                 if let Some(file) = abandoned {
-                    self.push_end(Task::Discard(file));
+                    self.lane.queue.push_end(Task::Discard(file));
                 }
             }
             Control::ShelveFile(file) => {
-                let whole = self.lane.files().ledger.commit(FileId(file.id))?;
+                let whole = self.lane.files.commit(FileId(file.id))?;
                 if let Some(file) = whole {
-                    self.push_end(Task::Shelve(file));
+                    self.lane.queue.push_end(Task::Shelve(file));
                 }
             }
-            Control::Settle(mark) => self.push_end(Task::Settle(mark.number)),
-            Control::Offer(offer) => self.push_end(Task::Offer(offer)),
-            Control::Prune(prune) if self.lane.leads => self.push_end(Task::Prune(prune)),
-            Control::Stands(stands) if self.lane.leads => self.lane.stands(stands)?,
-            Control::Leave(_) => self.is_left = true,
-            Control::Knobs(knobs) => self.lanes.iter().for_each(|lane| lane.turn(knobs)),
+            Control::Settle(mark) => self.lane.queue.push_end(Task::Settle(mark.number)),
+            Control::Offer(offer) => self.lane.queue.push_end(Task::Offer(offer)),
+            Control::Prune(prune) if self.lane.leads => self.lane.queue.push_end(Task::Prune(prune)),
+            Control::Stands(stands) if self.lane.leads => self.hear_stands(stands)?,
+            Control::Leave(_) => self.ending.is_left = true,
+            Control::Knobs(knobs) => self.turn(knobs),
             Control::Finish(finish) => {
                 self.both.source = finish.counters.unwrap_or(self.both.source);
-                self.lane.sink.closes.fetch_or(finish.closes, Relaxed);
+                self.lane.sink.status.note_closing(finish.closes);
                 self.finish(finish.objects_sent)?;
             }
             Control::Counters(counters) => self.hear_counters(counters),
@@ -355,7 +354,7 @@ impl CommSide for SinkComm<'_> {
         // From the back, so that the places that are left keep their meaning.
         for &place in places.iter().rev() {
             let endpoint = self.parked.swap_remove(place).endpoint;
-            self.lane.inbox.release(|inbox| inbox.push_stream(endpoint));
+            self.lane.queue.push_stream(endpoint);
         }
         Ok(())
     }
@@ -373,11 +372,12 @@ impl CommSide for SinkComm<'_> {
     }
 
     fn is_over(&self) -> bool {
-        let has_waited = |said: Instant| !self.lane.leads || self.is_left || said.elapsed() > WORD_OF_LEAVE;
-        self.finished.is_some_and(has_waited)
+        let has_waited =
+            |said: Instant| !self.lane.leads || self.ending.is_left || said.elapsed() > WORD_OF_LEAVE;
+        self.ending.finished.is_some_and(has_waited)
     }
 
     fn may_be_left(&self) -> bool {
-        self.finished.is_some()
+        self.ending.finished.is_some()
     }
 }

@@ -1,48 +1,35 @@
-//! What was written and is not recorded yet (L12).
+//! Group commit: data that was written and is not recorded yet (L12).
 //!
 //! The threads that write note here what they wrote. One thread, `carrack-commit`, takes what came together (a group), makes it
 //! durable, reads it again if the user wants that, and only then records it in the journal. So a record is never ahead of the
 //! data, and the threads that write wait only when two groups are full.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use carrack_journal::{Batch, Journal, Subtree};
+use carrack_journal::{Journal, Subtree};
 use carrack_machine::{Attempt, Monitor};
-use carrack_model::{ByteRange, Durability, FailureKind, RelPath, Verify, escape};
-use carrack_storage::{
-    Care, Durable, Root, SinkError, SyncFirst, keep_times, read_back, sync_data, sync_directories, sync_file,
-    sync_file_system,
-};
+use carrack_model::{ByteRange, Durability, RelPath, Verify};
+use carrack_storage::{Care, Durable, Root, SyncFirst};
 
 use super::group::{End, Group, Places, Written};
+use super::recorder::Recorder;
 use super::sink_file::SinkFile;
+use super::syncer::{Synced, Syncer};
 use crate::check::xxh3;
 use crate::error::SessionError;
 use crate::lanes::open_files;
 use crate::settings::{JournalSettings, Settings};
 
-/// Where a transfer's records go, and what becomes durable when.
+/// Makes groups durable, and records them then.
 pub(super) struct Committer {
-    root: Arc<Root>,
-    /// The root's directory, open for reading from the start: it is told of everything that could not be written back since.
-    /// Nothing if it can't be read (a drop box): then each file is synced by itself.
-    held: Option<OwnedFd>,
-    /// Nothing if no journal is kept: what is written is made durable all the same.
-    journal: Option<Journal>,
-    /// For people.
-    journal_path: String,
-    has_recorded: AtomicBool,
-    durable: Durable,
-    /// Whether everything lies on the file system of the root.
-    is_one_file_system: bool,
+    syncer: Syncer,
+    recorder: Recorder,
     settings: JournalSettings,
     bounds: Bounds,
     verify: Verify,
-    /// Where no journal counts.
-    next_number: AtomicU64,
     filling: Monitor<Filling>,
     /// Groups that were taken: whoever fills one beyond its limit waits for that.
     taken: Monitor<u64>,
@@ -52,14 +39,6 @@ pub(super) struct Committer {
     is_broken: AtomicBool,
     /// The other end is gone: no time is spent on what is not recorded yet.
     is_abandoned: AtomicBool,
-}
-
-/// What was made durable of small files.
-enum Synced {
-    /// All, and the names too.
-    FileSystems,
-    /// What is in them; their directories are left.
-    Contents,
 }
 
 /// When a group is full.
@@ -104,9 +83,10 @@ impl Filling {
     }
 
     fn take_now(&mut self) -> (u64, Group) {
+        assert!(self.group.is_empty() || self.since.is_some(), "a group has begun when something is noted");
         let turn = self.turn;
         let taken = Filling { turn: turn + 1, ..Filling::default() };
-        (turn, std::mem::replace(self, taken).group)
+        (turn, mem::replace(self, taken).group)
     }
 }
 
@@ -118,21 +98,9 @@ impl Committer {
         is_one_file_system: bool,
         settings: &Settings,
     ) -> Result<Committer, SessionError> {
-        let held = root.open_directory(&RelPath::root()).ok();
-        let durable = match Durable::of(root.as_fd()).map_err(broken)? {
-            Durable::Together if held.is_none() => Durable::OneByOne,
-            durable => durable,
-        };
-        let (journal, journal_path) = journal.unzip();
         Ok(Committer {
-            journal_path: journal_path.unwrap_or_default(),
-            has_recorded: AtomicBool::new(false),
-            held,
-            durable,
-            is_one_file_system,
-            next_number: AtomicU64::new(1),
-            journal,
-            root,
+            syncer: Syncer::new(root, is_one_file_system)?,
+            recorder: Recorder::new(journal),
             settings: settings.journal.clone(),
             // Those on their way are not to fill it.
             bounds: Bounds { bytes: settings.journal.group_bytes, open_files: 2 * open_files() },
@@ -145,9 +113,9 @@ impl Committer {
         })
     }
 
-    /// How a small file is placed.
+    /// The care with which a small file is placed.
     pub(super) fn care(&self) -> Care {
-        let sync = match (self.durable, self.settings.durability) {
+        let sync = match (self.syncer.durable(), self.settings.durability) {
             (Durable::Never, _) | (Durable::Together, Durability::End) => SyncFirst::Never,
             (Durable::Together, Durability::Each | Durability::Group) => SyncFirst::Replacing,
             (Durable::OneByOne, _) => SyncFirst::Always,
@@ -155,20 +123,19 @@ impl Committer {
         Care { sync, readback: self.reads_back() }
     }
 
-    /// Whether a large file's contents have to be durable before it gets its name.
+    /// True if a large file's contents have to be durable before it gets its name.
     pub(super) fn syncs_before_naming(&self) -> bool {
         self.care().sync != SyncFirst::Never
     }
 
-    /// Whether what was written is read again from the storage.
+    /// True if what was written is read again from the storage.
     pub(super) fn reads_back(&self) -> bool {
         self.verify == Verify::Readback
     }
 
     /// A number for a large file, by which the journal knows it.
     pub(super) fn next_number(&self) -> u64 {
-        let own = || self.next_number.fetch_add(1, Relaxed);
-        self.journal.as_ref().map_or_else(own, Journal::next_number)
+        self.recorder.next_number()
     }
 
     /// The files and links of a bundle are in their places.
@@ -221,7 +188,10 @@ impl Committer {
     }
 
     fn settle_turn(&self, turn: u64) -> Result<(), SessionError> {
-        self.filling.release(|filling| filling.is_wanted |= filling.turn == turn);
+        self.filling.release(|filling| {
+            assert!(turn <= filling.turn, "nobody waits for a group that has not begun");
+            filling.is_wanted |= filling.turn == turn;
+        });
         self.wait_for(&self.settled, turn)
     }
 
@@ -234,11 +204,19 @@ impl Committer {
         while let Ok((turn, group)) =
             self.filling.take_timed(|filling| filling.take(&self.bounds, self.settings.group_time))
         {
-            self.taken.release_many(usize::MAX, |taken| *taken = turn + 1);
+            Committer::count(&self.taken, turn);
             self.settle_group(group)?;
-            self.settled.release_many(usize::MAX, |settled| *settled = turn + 1);
+            Committer::count(&self.settled, turn);
         }
         Ok(())
+    }
+
+    /// The group of this turn has come so far.
+    fn count(monitor: &Monitor<u64>, turn: u64) {
+        monitor.release_many(usize::MAX, |done| {
+            assert!(*done == turn, "groups are taken and settled in the order of their turns");
+            *done = turn + 1;
+        });
     }
 
     /// The other end is gone, and may come again at once: what is not recorded yet is dropped, as syncing it may take long.
@@ -265,42 +243,29 @@ impl Committer {
     /// Everything is written, and the directories have their metadata: makes the rest durable.
     pub(super) fn finish(&self, has_directories: bool) -> Result<(), SessionError> {
         self.settle()?;
-        let ends_durable = self.durable == Durable::Together
+        let ends_durable = self.syncer.durable() == Durable::Together
             && (has_directories || self.settings.durability == Durability::End);
-        if ends_durable { self.sync_root().map_err(broken) } else { Ok(()) }
+        if ends_durable { self.syncer.sync_root() } else { Ok(()) }
     }
 
     /// The transfer succeeded: its journal is not needed any more.
     pub(super) fn retire(self) -> Result<(), SessionError> {
-        let Some(journal) = self.journal else { return Ok(()) };
-        let remove = || journal.remove().map_err(SessionError::journal(&self.journal_path));
-        match &self.held {
-            // If it lies in the root, its end would be the last change of that directory.
-            Some(held) => keep_times(held.as_fd(), remove),
-            None => remove(),
-        }
+        self.recorder.retire(self.syncer.held())
     }
 
-    /// Whether its journal says anything.
+    /// True if its journal says anything.
     pub(super) fn has_recorded(&self) -> bool {
-        self.has_recorded.load(Relaxed)
+        self.recorder.has_recorded()
     }
 
     /// A directory had this mode, which is about to be changed: durable when this returns.
     pub(super) fn record_mode(&self, path: &RelPath, mode: u32) -> Result<(), SessionError> {
-        let mut batch = Batch::new();
-        batch.mode(path, mode);
-        let append = |journal: &Journal| journal.append(&batch, true);
-        self.journal.as_ref().map_or(Ok(()), append).map_err(SessionError::journal(&self.journal_path))
+        self.recorder.record_mode(path, mode)
     }
 
-    /// The modes of all of them are restored. A journal that does not take that any more makes the next session look.
+    /// The modes of all of them are restored.
     pub(super) fn record_modes_restored(&self) {
-        let mut batch = Batch::new();
-        batch.modes_restored();
-        if let Some(journal) = &self.journal {
-            let _ = journal.append(&batch, false);
-        }
+        self.recorder.record_modes_restored();
     }
 
     fn settle_group(&self, mut group: Group) -> Result<(), SessionError> {
@@ -316,71 +281,26 @@ impl Committer {
     }
 
     fn make_durable(&self, group: &Group) -> Result<(), SessionError> {
-        let is_late = self.settings.durability == Durability::End && self.durable == Durable::Together;
-        if self.durable == Durable::Never || is_late {
+        let durable = self.syncer.durable();
+        let is_late = self.settings.durability == Durability::End && durable == Durable::Together;
+        if durable == Durable::Never || is_late {
             return Ok(());
         }
         for written in group.files.values() {
             self.check_abandoned()?;
-            self.sync_large(written)?;
+            self.syncer.sync_large(written)?;
         }
         self.check_abandoned()?;
-        let small = match self.sync_small(&group.places).map_err(broken)? {
+        let small = match self.syncer.sync_small(&group.places, || !self.is_abandoned.load(Relaxed))? {
             Synced::FileSystems => None,
             Synced::Contents => Some(&group.places.directories),
         };
         self.check_abandoned()?;
-        let directories = small.into_iter().flatten().chain(group.directories_of_large());
-        sync_directories(&self.root, directories).map_err(broken)
+        self.syncer.sync_names(small.into_iter().flatten().chain(group.directories_of_large()))
     }
 
     fn check_abandoned(&self) -> Result<(), SessionError> {
         if self.is_abandoned.load(Relaxed) { Err(SessionError::PeerGone) } else { Ok(()) }
-    }
-
-    fn sync_large(&self, written: &Written) -> Result<(), SessionError> {
-        // What has its name was synced before.
-        let open = written.file.as_ref().filter(|_| written.end.is_none());
-        let Some((file, growing)) = open.and_then(|file| Some((file, file.grown()?))) else { return Ok(()) };
-        sync_data(growing.descriptor())
-            .map_err(|error| broken_at(&self.root.full_path(file.directory(), &file.entry.name), error))
-    }
-
-    fn sync_small(&self, places: &Places) -> Result<Synced, SinkError> {
-        match (self.durable, &places.few) {
-            (Durable::Together, None) => self.sync_file_systems(places),
-            (Durable::Together, Some(few)) => {
-                let wanted = few.iter().take_while(|_| !self.is_abandoned.load(Relaxed));
-                let synced: Result<Vec<()>, SinkError> =
-                    wanted.map(|(directory, name)| sync_file(&self.root, directory, name)).collect();
-                // What this user may not open is synced with everything else.
-                synced.map(|_| Synced::Contents).or_else(|_| self.sync_file_systems(places))
-            }
-            // Each was synced before it got its name.
-            _ => Ok(Synced::Contents),
-        }
-    }
-
-    /// The file system that the root lies on.
-    fn sync_root(&self) -> Result<(), SinkError> {
-        self.held.as_ref().map_or(Ok(()), |held| sync_file_system(held.as_fd()))
-    }
-
-    fn sync_file_systems(&self, places: &Places) -> Result<Synced, SinkError> {
-        self.sync_root()?;
-        if self.is_one_file_system {
-            return Ok(Synced::FileSystems);
-        }
-        let mut synced = vec![self.root.identity().dev];
-        for path in &places.directories {
-            let held = self.root.open_directory(path).map_err(SinkError::of_directory)?;
-            let dev = carrack_storage::device_of(held.as_fd())?;
-            if !synced.contains(&dev) {
-                sync_file_system(held.as_fd())?;
-                synced.push(dev);
-            }
-        }
-        Ok(Synced::FileSystems)
     }
 
     /// Compares what the storage holds of large files with what was written; small ones were compared before they got their
@@ -388,17 +308,14 @@ impl Committer {
     fn read_again(&self, group: &mut Group) -> Result<(), SessionError> {
         let mut buffer = Vec::new();
         for written in group.files.values_mut() {
-            let Some(file) = written.file.clone() else { continue };
-            let Some(growing) = file.grown() else { continue };
-            for (range, check) in std::mem::take(&mut written.checks) {
+            assert!(self.reads_back() || written.checks.is_empty(), "checks are kept for what is read again");
+            let Some(file) = written.file.clone().filter(|file| file.grown().is_some()) else { continue };
+            for (range, check) in mem::take(&mut written.checks) {
                 buffer.resize(range.len as usize, 0);
-                let read = read_back(growing.descriptor(), &mut buffer, range.offset);
-                let count = read.map_err(|error| {
-                    broken_at(&self.root.full_path(file.directory(), &file.entry.name), error)
-                })?;
+                let count = self.syncer.read_back(&file, &mut buffer, range.offset)?;
                 if xxh3(&buffer[..count]) != check {
                     written.forget(range);
-                    file.note_damage(range);
+                    file.integrity.note_damage(range);
                 }
             }
         }
@@ -406,7 +323,9 @@ impl Committer {
     }
 
     fn record(&self, group: Group) -> Result<(), SessionError> {
-        let Some(journal) = &self.journal else { return Ok(()) };
+        if !self.recorder.keeps_journal() {
+            return Ok(());
+        }
         let mut batch = group.bundles;
         for (number, written) in &group.files {
             written.record(*number, &mut batch);
@@ -414,27 +333,10 @@ impl Committer {
         if batch.is_empty() {
             return Ok(());
         }
-        let is_synced = self.durable != Durable::Never && self.settings.durability != Durability::End;
-        self.has_recorded.store(true, Relaxed);
-        journal.append(&batch, is_synced).map_err(SessionError::journal(&self.journal_path))?;
+        let is_synced =
+            self.syncer.durable() != Durable::Never && self.settings.durability != Durability::End;
+        self.recorder.append(&batch, is_synced)?;
         group.files.values().for_each(Written::is_recorded);
         Ok(())
-    }
-}
-
-fn broken(error: SinkError) -> SessionError {
-    match error.kind() {
-        FailureKind::NoSpace => {
-            SessionError::NoSpace { path: "the destination".into(), detail: error.to_string() }
-        }
-        _ => SessionError::NotDurable { path: "the destination".into(), detail: error.to_string() },
-    }
-}
-
-fn broken_at(path: &[u8], error: SinkError) -> SessionError {
-    let (path, detail) = (escape(path), error.to_string());
-    match error.kind() {
-        FailureKind::NoSpace => SessionError::NoSpace { path, detail },
-        _ => SessionError::NotDurable { path, detail },
     }
 }

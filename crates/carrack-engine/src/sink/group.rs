@@ -12,7 +12,7 @@ use super::sink_file::{FileRecord, SinkFile};
 /// So many small files are synced one by one; for more of them one call for the whole file system is cheaper.
 const FEW: usize = 32;
 
-/// What was written since the group before.
+/// Everything that was written since the group before.
 #[derive(Default)]
 pub(super) struct Group {
     /// Bytes of content.
@@ -34,7 +34,7 @@ pub(super) struct Places {
     pub(super) few: Option<Vec<(RelPath, Box<[u8]>)>>,
 }
 
-/// What was written of a large file.
+/// The ranges of a large file that were written.
 pub(super) struct Written {
     record: Arc<FileRecord>,
     /// Nothing once it has its name: it is closed then, and not when its group is durable, which may have any number of files.
@@ -46,7 +46,7 @@ pub(super) struct Written {
     pub(super) end: Option<End>,
 }
 
-/// How a large file ended.
+/// The end of a large file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// It has its name.
@@ -86,11 +86,15 @@ impl Places {
             }
             _ => None,
         };
+        assert!(
+            self.few.as_ref().is_none_or(|few| few.len() <= FEW),
+            "more files than few are synced together"
+        );
     }
 }
 
 impl Group {
-    /// Whether nothing was noted.
+    /// True if nothing was noted.
     pub(super) fn is_empty(&self) -> bool {
         self.bundles.is_empty() && self.places.directories.is_empty() && self.files.is_empty()
     }
@@ -120,6 +124,7 @@ impl Group {
         subtrees: &[Subtree],
         check: Option<[u8; 32]>,
     ) {
+        assert!(range.len > 0, "an object has contents");
         let written = self.written(file);
         written.ranges.insert(range);
         written.subtrees.extend(subtrees);
@@ -131,13 +136,14 @@ impl Group {
         written.end = Some(end);
         // What is still to be compared was written again: it has to be open for that.
         if end == End::Done && written.checks.is_empty() && written.file.take().is_some() {
+            assert!(self.open_count > 0, "a file that is closed was open");
             self.open_count -= 1;
         }
     }
 
     fn written(&mut self, file: &Arc<SinkFile>) -> &mut Written {
         let open_count = &mut self.open_count;
-        self.files.entry(file.number).or_insert_with(|| {
+        let written = self.files.entry(file.number).or_insert_with(|| {
             *open_count += 1;
             Written {
                 record: Arc::clone(&file.record),
@@ -147,7 +153,9 @@ impl Group {
                 checks: Vec::new(),
                 end: None,
             }
-        })
+        });
+        assert!(Arc::ptr_eq(&written.record, &file.record), "a number in the journal is one file's");
+        written
     }
 }
 
@@ -192,5 +200,38 @@ impl Written {
     /// The file under its temporary name, if it was created and has no other yet.
     fn grown(&self) -> Option<&GrowingFile> {
         self.file.as_ref().and_then(|file| file.grown())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sink_file::tests::message;
+    use super::*;
+
+    #[test]
+    fn a_file_with_its_name_is_not_kept_open() {
+        let file = |number| Arc::new(SinkFile::announced(&message(1, 100), number, None).unwrap());
+        let (one, other) = (file(1), file(2));
+        let mut group = Group::default();
+        assert!(group.is_empty());
+        group.add_object(&one, ByteRange::new(0, 60), &[], None);
+        group.add_object(&one, ByteRange::new(60, 40), &[], None);
+        group.add_object(&other, ByteRange::new(0, 60), &[], Some([0; 32]));
+        assert_eq!((group.files.len(), group.open_count()), (2, 2));
+        group.add_end(&one, End::Done);
+        group.add_end(&other, End::Done);
+        assert_eq!(group.open_count(), 1, "what is read again stays open");
+        assert_eq!(group.directories_of_large().count(), 2);
+    }
+
+    #[test]
+    fn more_files_than_few_are_not_listed() {
+        let mut places = Places::default();
+        (0..FEW).for_each(|_| places.add_file(&RelPath::root(), b"f"));
+        assert_eq!(places.few.as_ref().map(Vec::len), Some(FEW));
+        let mut others = Places::default();
+        others.add_file(&RelPath::root(), b"g");
+        places.append(others);
+        assert!(places.few.is_none());
     }
 }

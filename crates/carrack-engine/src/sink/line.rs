@@ -1,13 +1,13 @@
 //! Whose turn it is to write to a large file, where the kernel lets one thread write to it at a time.
 //!
-//! Who finds another thread writing leaves its object to that one and goes on receiving: both cores stay busy, and nobody sleeps for the
+//! A thread that finds another one writing leaves its object to that one and goes on receiving: both cores stay busy, and nobody sleeps for the
 //! time of one write.
 
 use std::collections::VecDeque;
 
 use carrack_machine::Monitor;
 
-/// What waits for the thread that writes now.
+/// Items that wait for the thread that writes now.
 pub(super) struct Line<T> {
     state: Monitor<State<T>>,
 }
@@ -68,9 +68,10 @@ struct Turn<'a, T> {
 }
 
 impl<T> Turn<'_, T> {
-    /// What others left to this thread; without it the turn is over.
+    /// The next item that others left to this thread; without one the turn is over.
     fn next(&mut self) -> Option<T> {
         let next = self.line.state.release(|state| {
+            assert!(state.is_writing, "nobody ends the turn of another thread");
             let next = state.waiting.pop_front();
             state.is_writing = next.is_some();
             next

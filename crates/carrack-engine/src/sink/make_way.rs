@@ -11,14 +11,29 @@ use carrack_storage::{Present, Root, SinkError, look_at};
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, unlinkat};
 use rustix::io::Errno;
 
+use super::access::with_access;
+use super::context::SinkContext;
+use super::deleting::Deleter;
 use super::lane::Lane;
 use super::removal::{Removal, Target};
 use crate::error::SessionError;
 
-impl Lane<'_> {
+/// Makes way for what a lane writes.
+#[derive(Clone, Copy)]
+pub(super) struct Replacement<'a> {
+    lane: &'a Lane<'a>,
+    sink: &'a SinkContext<'a>,
+}
+
+impl<'a> Replacement<'a> {
+    pub(super) fn new(lane: &'a Lane<'a>) -> Replacement<'a> {
+        Replacement { lane, sink: lane.sink }
+    }
+
     /// Opens a directory, and makes what is missing of its path.
     pub(super) fn make_directory(&self, root: &Root, path: &RelPath) -> Result<OwnedFd, SinkError> {
-        let make = || self.with_access(path, || root.make_directory(path).map_err(SinkError::of_directory));
+        let make =
+            || with_access(self.sink, path, || root.make_directory(path).map_err(SinkError::of_directory));
         match make() {
             Err(SinkError::InTheWay(_)) if self.clear_path(root, path) => make(),
             made => made,
@@ -32,7 +47,7 @@ impl Lane<'_> {
         (directory, name): (&RelPath, &[u8]),
         place: impl Fn() -> Result<T, SinkError>,
     ) -> Result<Result<T, SinkError>, SessionError> {
-        let place = || self.with_access(directory, &place);
+        let place = || with_access(self.sink, directory, &place);
         match place() {
             Err(SinkError::InTheWay(_)) if self.make_way(held, directory, name)? => Ok(place()),
             placed => Ok(placed),
@@ -43,7 +58,7 @@ impl Lane<'_> {
     pub(super) fn check_way(&self, held: BorrowedFd<'_>, name: &[u8]) -> Result<(), SinkError> {
         let looked = look_at(held, name).map_err(SinkError::of_looking)?;
         if let Some(Present::Special { special, .. }) = looked
-            && !self.sink.replaced.has(&special)
+            && !self.sink.attributes.replaced.has(&special)
         {
             return Err(SinkError::Special(special));
         }
@@ -65,7 +80,7 @@ impl Lane<'_> {
             && self.check_way(held, name).is_ok()
             && let Ok(path) = directory.join(name)
         {
-            self.report(Event::WouldDelete { path: path.as_bytes().into() });
+            self.lane.report(Event::WouldDelete { path: path.as_bytes().into() });
         }
     }
 
@@ -73,7 +88,7 @@ impl Lane<'_> {
     pub(super) fn tell_way_of_directory(&self, path: &RelPath) {
         let stays = self.sink.spec.sync.as_ref().is_none_or(|sync| sync.ignore_existing);
         if self.sink.spec.dry_run && !stays {
-            self.report(Event::WouldDelete { path: path.as_bytes().into() });
+            self.lane.report(Event::WouldDelete { path: path.as_bytes().into() });
         }
     }
 
@@ -84,6 +99,7 @@ impl Lane<'_> {
         directory: &RelPath,
         name: &[u8],
     ) -> Result<bool, SessionError> {
+        assert!(self.sink.destination.root.is_some(), "nothing gives way in a dry run");
         let Some(removal) = &self.sink.removal else { return Ok(false) };
         if !matches!(look_at(held, name), Ok(Some(Present::Other))) {
             return Ok(false);
@@ -95,12 +111,13 @@ impl Lane<'_> {
         if !removal.deletes() {
             return Ok(unlinkat(held, name, AtFlags::REMOVEDIR).is_ok());
         }
-        removal.remove(self, Target { held, directory, name, at_source: &places })?;
+        Deleter::new(self.lane, removal).remove(Target { held, directory, name, at_source: &places })?;
         Ok(matches!(look_at(held, name), Ok(None)))
     }
 
     /// Removes what is no directory where a directory on the way is to be. Several threads may at once.
     fn clear_path(&self, root: &Root, path: &RelPath) -> bool {
+        assert!(self.sink.destination.root.is_some(), "nothing gives way in a dry run");
         let Some(removal) = &self.sink.removal else { return false };
         if self.sink.spec.sync.as_ref().is_some_and(|sync| sync.ignore_existing) {
             return false;
@@ -110,16 +127,20 @@ impl Lane<'_> {
             let Ok(held) = root.open_directory(&above) else { return false };
             match look_at(held.as_fd(), name) {
                 Ok(Some(Present::Other)) => {}
-                Ok(Some(Present::Special { special, .. })) if !self.sink.replaced.has(&special) => {
+                Ok(Some(Present::Special { special, .. }))
+                    if !self.sink.attributes.replaced.has(&special) =>
+                {
                     return false;
                 }
                 Ok(Some(_)) if self.is_spared_at(removal, &places_of(&above), name, false) => return false,
                 // A file whose name is the same to this directory.
-                Ok(Some(_)) if self.sink.is_taken(held.as_fd(), &above, name) => return false,
-                Ok(Some(_)) if removal.keeps_backup() => {
+                Ok(Some(_)) if self.sink.destination.names.is_taken(held.as_fd(), &above, name) => {
+                    return false;
+                }
+                Ok(Some(_)) if removal.backup().is_some() => {
                     let at_source = &places_of(&above);
                     let target = Target { held: held.as_fd(), directory: &above, name, at_source };
-                    return removal.remove(self, target).is_ok();
+                    return Deleter::new(self.lane, removal).remove(target).is_ok();
                 }
                 Ok(Some(_)) => {
                     // If it fails, another thread was faster, or it is still in the way.
@@ -136,7 +157,7 @@ impl Lane<'_> {
     }
 
     fn is_spared_at(&self, removal: &Removal, places: &[RelPath], name: &[u8], is_directory: bool) -> bool {
-        places.iter().any(|place| removal.is_spared(self.sink, place, name, is_directory))
+        places.iter().any(|place| removal.is_spared(place, name, is_directory))
     }
 }
 

@@ -1,21 +1,27 @@
-//! What of the source's entries is wanted, where an earlier session left a journal (L12), or in a sync.
+//! Offers of the source: which of its entries are wanted, where an earlier session left a journal (L12), or in a sync.
 //!
 //! An entry is kept if the journal has it, as the source has it now (size, time, inode number), and if it is still there. Of a
 //! large file that was begun, what the journal has of it is told: the source leaves that out.
+//! I/O threads enter it, each with an offer of its own.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 
 use carrack_journal::{EntryKey, Partial};
 use carrack_model::{Entry, EntryFailure, EntryKind, Metadata, RelPath};
-use carrack_storage::{FoldingDirectory, Present, can_resume, digest_of, dress_file, look_at};
+use carrack_storage::{FoldingDirectory, can_resume, look_at};
 use carrack_wire::message::{Control, HeldRanges, Offer, Wanted};
 use carrack_wire::{TableEntry, TableReader, TableRecord, ranges_from_message, ranges_to_message};
 
+use super::confinement::check_asked_for;
+use super::context::SinkContext;
+use super::in_place::is_in_place;
 use super::lane::Lane;
+use super::make_way::Replacement;
 use super::past::Past;
-use super::siblings::{Recorded, version_of};
-use super::sync::Wish;
+use super::siblings::Recorded;
+use super::sink_file::version_of;
+use super::sync::{Comparison, Wish};
 use crate::error::SessionError;
 
 /// The answer to an offer in the making.
@@ -31,6 +37,7 @@ impl Answering {
         let index = self.section_count;
         self.section_count += 1;
         if is_left {
+            assert!(self.wanted.sections_left.len() <= index / 8 + 1, "sections follow one another");
             self.wanted.sections_left.resize(index / 8 + 1, 0);
             self.wanted.sections_left[index / 8] |= 1 << (index % 8);
         }
@@ -42,11 +49,13 @@ impl Answering {
         if index.is_multiple_of(8) {
             self.wanted.entries.push(0);
         }
+        assert!(self.wanted.entries.len() == index / 8 + 1, "each entry has a bit");
         if let Verdict::Kept = verdict {
             return;
         }
         self.wanted.entries[index / 8] |= 1 << (index % 8);
         if let Verdict::Held(ranges) = verdict {
+            assert!(!ranges.is_empty(), "what is held is told");
             self.wanted.held.push(HeldRanges { entry: index as u32, ranges });
         }
     }
@@ -65,7 +74,7 @@ fn key_of(entry: &Entry) -> EntryKey<'_> {
     }
 }
 
-/// What tells what is there.
+/// The records that tell what is there.
 enum Memory<'a> {
     /// The transfer's journal.
     Own(&'a Past),
@@ -75,61 +84,95 @@ enum Memory<'a> {
     None,
 }
 
-/// What is known of an entry.
+/// The verdict on an entry.
 enum Verdict {
     Kept,
     Wanted,
     Held(Vec<u64>),
 }
 
-impl Lane<'_> {
-    /// Says which entries are wanted.
-    pub(super) fn answer_offer(&self, offer: &Offer) -> Result<(), SessionError> {
-        if !self.sink.takes_offers {
-            return Err(SessionError::Protocol("an offer where nothing is to be resumed".into()));
-        }
-        let memory = match (&self.sink.past, &self.sink.siblings) {
-            (_, Some(siblings)) => Memory::Shared(siblings.recorded()?),
-            (Some(past), None) => Memory::Own(past),
-            (None, None) => Memory::None,
-        };
+/// Says which entries are wanted.
+pub(super) fn answer_offer(lane: &Lane<'_>, offer: &Offer) -> Result<(), SessionError> {
+    let history = &lane.sink.history;
+    if !history.takes_offers {
+        return Err(SessionError::Protocol("an offer where nothing is to be resumed".into()));
+    }
+    let memory = match (&history.past, &history.siblings) {
+        (_, Some(siblings)) => Memory::Shared(siblings.recorded()?),
+        (Some(past), None) => Memory::Own(past),
+        (None, None) => Memory::None,
+    };
+    let wanted = OfferJudge { lane, sink: lane.sink, memory }.judge_all(offer)?;
+    lane.say(Control::Wanted(wanted));
+    Ok(())
+}
+
+/// Judges the entries of an offer.
+struct OfferJudge<'a> {
+    lane: &'a Lane<'a>,
+    sink: &'a SinkContext<'a>,
+    memory: Memory<'a>,
+}
+
+/// The directory of the entries that follow.
+struct Section {
+    path: RelPath,
+    /// Nothing if it is not there.
+    held: Option<OwnedFd>,
+    folding: Option<FoldingDirectory>,
+}
+
+impl OfferJudge<'_> {
+    fn judge_all(&self, offer: &Offer) -> Result<Wanted, SessionError> {
         let wanted = Wanted { id: offer.id, ..Wanted::default() };
         let mut answering = Answering { wanted, entry_count: 0, section_count: 0 };
-        let mut place: Option<(RelPath, Option<OwnedFd>, Option<FoldingDirectory>)> = None;
+        let mut section: Option<Section> = None;
         for record in TableReader::new(&offer.table) {
-            match (record?, &place) {
+            match (record?, &section) {
                 (TableRecord::Section { path, metadata, .. }, _) => {
-                    let is_allowed = self.sink.confinement.allows_section(&path, metadata.as_ref());
-                    self.check_allowed(is_allowed, &path)?;
-                    let held = self.sink.seen.as_ref().and_then(|root| root.enter_directory(&path).ok());
-                    answering.section(self.leaves_directory(&path, metadata.is_some(), held.is_some()));
-                    if let (Some(held), Memory::Own(past)) = (&held, &memory) {
-                        past.clean(&path, metadata.is_some(), held.as_fd(), &self.sink.scratch);
-                    }
-                    let names = self.sink.names.as_ref().zip(held.as_ref());
-                    let folding = names.and_then(|(names, held)| names.of(held.as_fd(), &path));
-                    place = Some((path, held, folding));
+                    section = Some(self.enter(path, metadata.as_ref(), &mut answering)?);
                 }
-                (TableRecord::Entry(entry), Some((path, held, folding))) => {
-                    self.check_allowed(self.sink.confinement.allows_entry(path, entry.name), path)?;
-                    let verdict = self.weigh(&memory, path, held.as_ref(), &entry)?;
-                    if let (Verdict::Kept, Some(held)) = (&verdict, held) {
-                        self.claim_kept(folding.as_ref(), path, held.as_fd(), entry.name)?;
-                    }
-                    answering.note(verdict);
+                (TableRecord::Entry(entry), Some(section)) => {
+                    answering.note(self.judge_entry(section, &entry)?);
                 }
                 // The table reader gives no entry before a section.
                 (TableRecord::Entry(_), None) => return Err(SessionError::Internal),
             }
         }
-        self.say(Control::Wanted(answering.wanted));
-        Ok(())
+        Ok(answering.wanted)
     }
 
-    /// Whether an entry is wanted; `held` is its directory, if that is there.
+    /// Goes on with another directory.
+    fn enter(
+        &self,
+        path: RelPath,
+        metadata: Option<&Metadata>,
+        answering: &mut Answering,
+    ) -> Result<Section, SessionError> {
+        let destination = &self.sink.destination;
+        check_asked_for(destination.confinement.allows_section(&path, metadata), || &path)?;
+        let held = destination.look_into(&path);
+        answering.section(self.leaves_directory(&path, metadata.is_some(), held.is_some()));
+        if let (Some(held), Memory::Own(past)) = (&held, &self.memory) {
+            past.clean(&path, metadata.is_some(), held.as_fd(), &destination.scratch);
+        }
+        let folding = held.as_ref().and_then(|held| destination.names.folding(held.as_fd(), &path));
+        Ok(Section { path, held, folding })
+    }
+
+    fn judge_entry(&self, section: &Section, entry: &TableEntry<'_>) -> Result<Verdict, SessionError> {
+        let Section { path, held, folding } = section;
+        check_asked_for(self.sink.destination.confinement.allows_entry(path, entry.name), || path)?;
+        let verdict = self.weigh(path, held.as_ref(), entry)?;
+        if let (Verdict::Kept, Some(held)) = (&verdict, held) {
+            self.claim_kept(folding.as_ref(), path, held.as_fd(), entry.name)?;
+        }
+        Ok(verdict)
+    }
+
+    /// True if an entry is wanted; `held` is its directory, if that is there.
     fn weigh(
         &self,
-        memory: &Memory<'_>,
         path: &RelPath,
         held: Option<&OwnedFd>,
         entry: &TableEntry<'_>,
@@ -139,19 +182,22 @@ impl Lane<'_> {
             let makes_none = sync.is_some_and(|sync| sync.existing);
             return Ok(if makes_none { Verdict::Kept } else { Verdict::Wanted });
         };
-        let is_left = sync.is_some_and(|sync| self.compare(sync, held.as_fd(), entry) == Wish::Left);
+        let is_left = sync
+            .is_some_and(|sync| Comparison::new(self.sink, sync).compare(held.as_fd(), entry) == Wish::Left);
         let verdict = match is_left {
             true => self.keep(&entry.to_entry()),
-            false => self.judge(memory, path, held, &entry.to_entry())?,
+            false => self.judge(path, held, &entry.to_entry())?,
         };
         match verdict {
             Verdict::Kept => self.fasten(path, entry)?,
-            Verdict::Wanted | Verdict::Held(_) => self.tell_way(held.as_fd(), path, entry.name),
+            Verdict::Wanted | Verdict::Held(_) => {
+                Replacement::new(self.lane).tell_way(held.as_fd(), path, entry.name)
+            }
         }
         Ok(verdict)
     }
 
-    /// What is kept has its name, and its directory has its own: no other entry gets them, and no other had them before.
+    /// An entry that is kept has its name, and its directory has its own: no other entry gets them, and no other had them before.
     fn claim_kept(
         &self,
         folding: Option<&FoldingDirectory>,
@@ -159,23 +205,23 @@ impl Lane<'_> {
         held: BorrowedFd<'_>,
         name: &[u8],
     ) -> Result<(), SessionError> {
-        let Some((names, folding)) = self.sink.names.as_ref().zip(folding) else { return Ok(()) };
+        let names = &self.sink.destination.names;
         let claimed = names.claim_directory(folding, path);
         claimed.and_then(|()| names.claim(folding, held, path, name)).or_else(|error| {
-            let path = self.path(path, name);
-            self.fail(EntryFailure { path, kind: error.kind(), detail: error.to_string() })
+            let path = self.sink.destination.path(path, name);
+            self.lane.fail(EntryFailure { path, kind: error.kind(), detail: error.to_string() })
         })
     }
 
-    /// What is kept gets flags that an earlier session had no time to set; what was to stay as it is gets none.
+    /// An entry that is kept gets flags that an earlier session had no time to set; one that was to stay as it is gets none.
     fn fasten(&self, path: &RelPath, entry: &TableEntry<'_>) -> Result<(), SessionError> {
         if self.sink.spec.sync.as_ref().is_some_and(|sync| sync.ignore_existing) {
             return Ok(());
         }
-        self.note_flags(path, entry.name, entry.metadata.mtime, entry.extras.as_deref())
+        self.lane.note_flags(path, entry.name, entry.metadata.mtime, entry.extras.as_deref())
     }
 
-    /// Whether nothing is to be done for a directory itself. It is told of once where its metadata are.
+    /// True if nothing is to be done for a directory itself. It is told of once where its metadata are.
     fn leaves_directory(&self, path: &RelPath, is_told: bool, is_there: bool) -> bool {
         if is_there {
             return self.sink.spec.dry_run;
@@ -186,20 +232,20 @@ impl Lane<'_> {
         }
         let is_taken = self.is_taken(path);
         if is_taken && is_told {
-            self.tell_way_of_directory(path);
+            Replacement::new(self.lane).tell_way_of_directory(path);
         }
         sync.is_some_and(|sync| sync.existing) && !is_taken
     }
 
-    /// Whether something that is no directory has the name that one is to have.
+    /// True if something that is no directory has the name that one is to have.
     fn is_taken(&self, path: &RelPath) -> bool {
         let Some((parent, name)) = path.split_last() else { return false };
-        let held = self.sink.seen.as_ref().and_then(|root| root.enter_directory(&parent).ok());
+        let held = self.sink.destination.look_into(&parent);
         held.is_some_and(|held| matches!(look_at(held.as_fd(), name), Ok(Some(_))))
     }
 
     fn keep(&self, entry: &Entry) -> Verdict {
-        let counters = &self.counters;
+        let counters = &self.lane.counters;
         counters.entries_kept.fetch_add(1, Relaxed);
         let is_symlink = matches!(entry.kind, EntryKind::Symlink { .. });
         counters.symlinks_kept.fetch_add(is_symlink.into(), Relaxed);
@@ -209,36 +255,23 @@ impl Lane<'_> {
         Verdict::Kept
     }
 
-    pub(super) fn check_allowed(&self, is_allowed: bool, path: &RelPath) -> Result<(), SessionError> {
-        match is_allowed {
-            true => Ok(()),
-            false => Err(SessionError::Protocol(format!("'{path}' was not asked for"))),
-        }
-    }
-
-    fn judge(
-        &self,
-        memory: &Memory<'_>,
-        path: &RelPath,
-        held: &OwnedFd,
-        entry: &Entry,
-    ) -> Result<Verdict, SessionError> {
+    fn judge(&self, path: &RelPath, held: &OwnedFd, entry: &Entry) -> Result<Verdict, SessionError> {
         // No journal has it. In a sync it was compared already.
         if let EntryKind::Special(_) = entry.kind {
-            let is_kept = self.sink.spec.sync.is_none() && self.is_there(path, held.as_fd(), entry);
+            let is_kept = self.sink.spec.sync.is_none() && is_in_place(self.lane, path, held.as_fd(), entry);
             return Ok(if is_kept { self.keep(entry) } else { Verdict::Wanted });
         }
-        let is_done = match memory {
+        let is_done = match &self.memory {
             Memory::Own(past) => past.is_done(path, &key_of(entry))?,
             Memory::Shared(recorded) => recorded.is_done(path, &key_of(entry))?,
             Memory::None => return Ok(Verdict::Wanted),
         };
         // A sync has looked at what is there already. Of a part nobody could tell whether it is still there.
         let is_done = is_done && self.sink.spec.sync.is_none() && self.sink.spec.part.is_none();
-        if is_done && self.is_there(path, held.as_fd(), entry) {
+        if is_done && is_in_place(self.lane, path, held.as_fd(), entry) {
             return Ok(self.keep(entry));
         }
-        let ranges = match memory {
+        let ranges = match &self.memory {
             Memory::Own(past) => {
                 past.with_partial(path, entry, |partial| self.usable(held.as_fd(), partial)).flatten()
             }
@@ -248,51 +281,15 @@ impl Lane<'_> {
         let Some(ranges) = ranges else { return Ok(Verdict::Wanted) };
         // Where several sessions carry the transfer, the source says what comes; of what is there each of them may be asked
         // again and again.
-        if let Memory::Own(past) = memory {
+        if let Memory::Own(past) = &self.memory {
             let told = ranges_from_message(&ranges, entry.size())?;
-            self.counters.bytes_kept.fetch_add(told.covered_bytes(), Relaxed);
+            self.lane.counters.bytes_kept.fetch_add(told.covered_bytes(), Relaxed);
             past.told(path, entry, told);
         }
         Ok(Verdict::Held(ranges))
     }
 
-    /// Whether what was recorded still stands there; if digests are asked for, reads and reports it.
-    pub(super) fn is_there(&self, path: &RelPath, held: BorrowedFd<'_>, entry: &Entry) -> bool {
-        let Ok(Some(present)) = look_at(held, &entry.name) else { return false };
-        let is_same = match (&entry.kind, &present) {
-            (EntryKind::Regular { size }, Present::File { size: found, metadata, .. }) => {
-                size == found && self.has_all(held, entry, metadata)
-            }
-            (EntryKind::Symlink { target }, Present::Symlink { target: found, .. }) => target == found,
-            (EntryKind::Special(special), Present::Special { special: found, metadata, .. }) => {
-                special == found
-                    && self.sink.has_mode(metadata, entry.metadata)
-                    && self.sink.has_time(metadata, entry.metadata, held)
-            }
-            _ => false,
-        };
-        let reports = self.sink.spec.report_digests && matches!(entry.kind, EntryKind::Regular { .. });
-        if !is_same || !reports {
-            return is_same;
-        }
-        match digest_of(held, &entry.name, false) {
-            Ok(digest) => {
-                self.report_digest(path, &entry.name, entry.size(), digest);
-                true
-            }
-            Err(_) => false,
-        }
-    }
-
-    /// Whether a file is the one that was recorded. A mode that the file system refused then is tried once more.
-    fn has_all(&self, held: BorrowedFd<'_>, entry: &Entry, found: &Metadata) -> bool {
-        let told = self.sink.allowed(entry.metadata);
-        let dress = || dress_file(held, &entry.name, &self.sink.dress(&told, None));
-        self.sink.has_time(found, entry.metadata, held)
-            && (self.sink.has_mode(found, entry.metadata) || dress().is_ok())
-    }
-
-    /// What of a file to which several sessions write is there.
+    /// Ranges that are there of a file to which several sessions write.
     fn usable_of_all(
         &self,
         held: BorrowedFd<'_>,
@@ -300,13 +297,13 @@ impl Lane<'_> {
         path: &RelPath,
         entry: &Entry,
     ) -> Option<Vec<u64>> {
-        let temporary = self.sink.scratch.shared_name(&entry.name, version_of(entry));
+        let temporary = self.sink.destination.scratch.shared_name(&entry.name, version_of(entry));
         let ranges = recorded.held(path, entry, &temporary);
         let end = ranges.iter().last()?.end()?;
         can_resume(held, &temporary, end, entry.size()).then(|| ranges_to_message(&ranges))
     }
 
-    /// What of a file that was begun can be gone on with.
+    /// Ranges of a file that was begun with which this session can go on.
     fn usable(&self, held: BorrowedFd<'_>, partial: &Partial) -> Option<Vec<u64>> {
         let end = partial.held.iter().last()?.end()?;
         let hashed: u64 = partial.subtrees.iter().map(|subtree| subtree.range.len).sum();

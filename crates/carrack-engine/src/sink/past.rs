@@ -1,4 +1,4 @@
-//! What earlier sessions of the same transfer left: the journal as it was found, and the files that were begun.
+//! The remains of earlier sessions of the same transfer: the journal as it was found, and the files that were begun.
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -19,7 +19,7 @@ pub(super) struct Past {
     partials: Mutex<HashMap<Place, Begun>>,
     /// Temporary names that are still of use.
     temporary: HashSet<Place>,
-    /// Whether nothing useless is left in the root.
+    /// True if nothing useless is left in the root.
     is_root_clean: AtomicBool,
 }
 
@@ -28,7 +28,7 @@ type Place = (RelPath, Box<[u8]>);
 /// A large file that an earlier session began.
 struct Begun {
     partial: Partial,
-    /// Whether the source knows what is held of it.
+    /// True if the source knows what is held of it.
     is_told: bool,
 }
 
@@ -56,7 +56,7 @@ impl Past {
         self.recovered.changed_modes()
     }
 
-    /// Whether the journal has the entry, as it is now.
+    /// True if the journal has the entry, as it is now.
     pub(super) fn is_done(&self, directory: &RelPath, key: &EntryKey<'_>) -> Result<bool, SessionError> {
         self.recovered.is_done(directory, key).map_err(SessionError::journal(&self.journal_path))
     }
@@ -75,13 +75,14 @@ impl Past {
 
     /// The source was told that this is held.
     pub(super) fn told(&self, directory: &RelPath, entry: &Entry, held: RangeSet) {
+        assert!(!held.is_empty(), "a source is told of what there is");
         if let Some(begun) = self.partials().get_mut(&(directory.clone(), entry.name.clone())) {
             begun.partial.held = held;
             begun.is_told = true;
         }
     }
 
-    /// What is held of a file that the source goes on with; nothing if it was not told so.
+    /// Takes what is held of a file that the source goes on with; nothing if it was not told so.
     pub(super) fn take(&self, directory: &RelPath, entry: &Entry) -> Option<Partial> {
         let place = (directory.clone(), entry.name.clone());
         let mut partials = self.partials();
@@ -111,7 +112,7 @@ impl Past {
     }
 }
 
-/// Whether the journal means the file as it is now.
+/// True if the journal means the file as it is now.
 pub(super) fn is_of(partial: &Partial, entry: &Entry) -> bool {
     partial.size == entry.size()
         && partial.metadata.mtime == entry.metadata.mtime

@@ -6,30 +6,28 @@
 //! of the entries is the limit, a first pass only counts. No link is followed: directories are opened beneath the destination, and what goes is
 //! unlinked in the directory that was listed. Memory: the questions that are open, and the paths of directories that wait.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
+use carrack_model::limits::EXISTENCE_QUESTIONS_MAX;
 use carrack_model::{EntryFailure, Event, FailureKind, Metadata, Notice, RelPath};
 use carrack_storage::{MountIdentity, Present, Root, SinkError, look_at};
-use carrack_wire::message::{Control, Prune, Pruned, Stand, Stands};
+use carrack_wire::message::{Control, Prune, Pruned, Stand};
 use rustix::fs::{Dir, FileType};
 
+use super::access::with_access;
+use super::confinement::check_asked_for;
+use super::context::SinkContext;
+use super::deleting::{self, Deleter};
 use super::lane::Lane;
-use super::removal::{self, Removal, Target};
+use super::removal::{Removal, Target};
 use crate::error::SessionError;
 use crate::lanes::open_files;
 
 /// Names of one question; with the longest path and the longest names it stays below the largest control message.
 const NAMES_MAX: usize = 512;
-
-/// Questions that are open at a time: enough that a far source does not hold up the walk.
-pub(crate) const QUESTIONS_MAX: usize = 32;
-
-/// The questions that are open, with the source's answers as far as they are there.
-pub(super) type Answers = HashMap<u64, Option<Vec<u8>>>;
 
 /// A directory at the destination, and where it is beneath the source that it is a copy of.
 #[derive(Clone)]
@@ -55,15 +53,15 @@ struct Name {
     is_excluded: bool,
 }
 
-/// What is done with what may go.
+/// A pass over what may go.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pass {
     Count,
     Remove,
 }
 
-struct Pruner<'a, 'l> {
-    lane: &'a Lane<'l>,
+struct Pruner<'a> {
+    lane: &'a Lane<'a>,
     root: &'a Root,
     removal: &'a Removal,
     pass: Pass,
@@ -78,34 +76,53 @@ struct Pruner<'a, 'l> {
     backup_count: u64,
 }
 
-impl Lane<'_> {
-    /// Removes what the source does not have, and says so.
-    pub(super) fn prune(&self, prune: &Prune) -> Result<(), SessionError> {
-        let removal = self.sink.removal.as_ref().filter(|removal| removal.deletes());
-        let Some(removal) = removal else {
-            return Err(SessionError::Protocol("something to be deleted that nobody asked for".into()));
-        };
-        let trees = self.trees(prune)?;
-        match &self.sink.seen {
-            Some(root) if trees.iter().any(RelPath::is_root) && !removal.is_meant_anywhere() => {
-                match where_nothing_goes(root) {
-                    Some(what) => self.tell_not_meant(root, what)?,
-                    None => self.prune_trees(root, removal, &trees)?,
-                }
-            }
-            Some(root) => self.prune_trees(root, removal, &trees)?,
-            None => {}
+/// Removes what the source does not have, and says so.
+pub(super) fn remove_rest(lane: &Lane<'_>, prune: &Prune) -> Result<(), SessionError> {
+    let removal = lane.sink.removal.as_ref().filter(|removal| removal.deletes());
+    let Some(removal) = removal else {
+        return Err(SessionError::Protocol("something to be deleted that nobody asked for".into()));
+    };
+    let trees = trees(lane.sink, prune)?;
+    if let Some(root) = &lane.sink.destination.seen {
+        let is_meant = removal.is_meant_anywhere() || !trees.iter().any(RelPath::is_root);
+        let pruning = Pruning { lane, root, removal };
+        let refused = if is_meant { None } else { where_nothing_goes(root) };
+        match refused {
+            Some(what) => pruning.tell_not_meant(what)?,
+            None => pruning.prune(&trees)?,
         }
-        self.say(Control::Pruned(Pruned {}));
-        Ok(())
     }
+    lane.say(Control::Pruned(Pruned {}));
+    Ok(())
+}
 
-    fn prune_trees(&self, root: &Root, removal: &Removal, trees: &[RelPath]) -> Result<(), SessionError> {
-        let failure_count = self.sink.failure_count.load(Relaxed);
+/// The directories that the source names.
+fn trees(sink: &SinkContext<'_>, prune: &Prune) -> Result<Vec<RelPath>, SessionError> {
+    let confinement = &sink.destination.confinement;
+    let tree = |bytes: &Vec<u8>| {
+        let path = RelPath::new(bytes).map_err(|problem| SessionError::Protocol(problem.to_string()))?;
+        check_asked_for(confinement.allows_section(&path, Some(&Metadata::default())), || &path)?;
+        Ok(path)
+    };
+    prune.trees.iter().map(tree).collect()
+}
+
+/// A deletion beneath one root.
+#[derive(Clone, Copy)]
+struct Pruning<'a> {
+    lane: &'a Lane<'a>,
+    root: &'a Root,
+    removal: &'a Removal,
+}
+
+impl Pruning<'_> {
+    fn prune(&self, trees: &[RelPath]) -> Result<(), SessionError> {
+        let Pruning { lane, removal, .. } = *self;
+        let failure_count = lane.sink.status.failure_count();
         let most_percent = removal.most_percent();
         let mut newest = 0;
         if failure_count > 0 || most_percent.is_some() {
-            let mut counting = Pruner::new(self, root, removal, Pass::Count, trees, newest);
+            let mut counting = Pruner::new(*self, Pass::Count, trees, newest);
             counting.run()?;
             newest = counting.newest;
             let (going, entries) = (counting.going_count, counting.entry_count);
@@ -116,34 +133,35 @@ impl Lane<'_> {
                 let detail = format!(
                     "{going} of {entries} entries are to be deleted, more than --max-delete allows: they stay"
                 );
-                let path = root.full_path(&RelPath::root(), b"");
-                return self.fail(EntryFailure { path, kind: FailureKind::WriteError, detail });
+                let path = self.root.full_path(&RelPath::root(), b"");
+                return self.lane.fail(EntryFailure { path, kind: FailureKind::WriteError, detail });
             }
         }
         let mounts_before = removal.mount_count();
-        let mut pruner = Pruner::new(self, root, removal, Pass::Remove, trees, newest);
+        let mut pruner = Pruner::new(*self, Pass::Remove, trees, newest);
         pruner.run()?;
         pruner.tell_stayed()?;
+        assert!(mounts_before <= removal.mount_count(), "mounts that stay are only added");
         self.tell_mounts(removal.mount_count() - mounts_before, removal.crosses_mounts());
         self.tell_backups(pruner.backup_count);
         Ok(())
     }
 
     /// A variable that is not set leads there.
-    fn tell_not_meant(&self, root: &Root, what: &str) -> Result<(), SessionError> {
-        let path = root.full_path(&RelPath::root(), b"");
+    fn tell_not_meant(&self, what: &str) -> Result<(), SessionError> {
+        let path = self.root.full_path(&RelPath::root(), b"");
         let detail = format!("it is {what}: nothing is deleted there without --delete-all");
-        self.fail(EntryFailure { path, kind: FailureKind::WriteError, detail })
+        self.lane.fail(EntryFailure { path, kind: FailureKind::WriteError, detail })
     }
 
-    /// What could not be written may be what the destination needs most.
+    /// Nothing is deleted after a failure: an entry that could not be written may be the one that the destination needs most.
     fn tell_nothing_deleted(&self, failure_count: u64, going: u64) -> Result<(), SessionError> {
         if going > 0 {
             let text = format!(
                 "nothing was deleted, as something failed at the destination ({failure_count}): what the sources have not stays \
                  there ({going} entries)"
             );
-            self.report(Event::Notice(Notice::Warning(text)));
+            self.lane.report(Event::Notice(Notice::Warning(text)));
         }
         Ok(())
     }
@@ -161,7 +179,7 @@ impl Lane<'_> {
                 "mounts beneath the destination stay with what is in them ({count}); --delete-mounts deletes in them, too"
             )
         };
-        self.report(Event::Notice(Notice::Warning(text)));
+        self.lane.report(Event::Notice(Notice::Warning(text)));
     }
 
     fn tell_backups(&self, count: u64) {
@@ -170,48 +188,15 @@ impl Lane<'_> {
                 "backups of deleted entries at the destination stay with what is in them, though the sources have such directories \
                  too ({count})"
             );
-            self.report(Event::Notice(Notice::Warning(text)));
-        }
-    }
-
-    fn trees(&self, prune: &Prune) -> Result<Vec<RelPath>, SessionError> {
-        let tree = |bytes: &Vec<u8>| {
-            let path = RelPath::new(bytes).map_err(|problem| SessionError::Protocol(problem.to_string()))?;
-            self.check_allowed(
-                self.sink.confinement.allows_section(&path, Some(&Metadata::default())),
-                &path,
-            )?;
-            Ok(path)
-        };
-        prune.trees.iter().map(tree).collect()
-    }
-
-    /// The source's answer. On the comm thread.
-    pub(super) fn stands(&self, stands: Stands) -> Result<(), SessionError> {
-        let is_open = |answers: &mut Answers| match answers.get_mut(&stands.id) {
-            Some(answer @ None) => {
-                *answer = Some(stands.kinds);
-                true
-            }
-            _ => false,
-        };
-        match self.sink.stands.release(is_open) {
-            true => Ok(()),
-            false => Err(SessionError::Protocol("an answer that nobody asked for".into())),
+            self.lane.report(Event::Notice(Notice::Warning(text)));
         }
     }
 }
 
-impl<'a, 'l> Pruner<'a, 'l> {
+impl<'a> Pruner<'a> {
     /// Questions are numbered from after `newest`.
-    fn new(
-        lane: &'a Lane<'l>,
-        root: &'a Root,
-        removal: &'a Removal,
-        pass: Pass,
-        trees: &[RelPath],
-        newest: u64,
-    ) -> Pruner<'a, 'l> {
+    fn new(pruning: Pruning<'a>, pass: Pass, trees: &[RelPath], newest: u64) -> Pruner<'a> {
+        let Pruning { lane, root, removal } = pruning;
         let place = |path: &RelPath| Place { path: path.clone(), at_source: RelPath::root(), mount: None };
         Pruner {
             lane,
@@ -241,7 +226,7 @@ impl<'a, 'l> Pruner<'a, 'l> {
 
     /// Lists a directory, and asks about what is in it.
     fn look_into(&mut self, place: &Place) -> Result<(), SessionError> {
-        let opened = self.lane.with_access(&place.path, || {
+        let opened = with_access(self.lane.sink, &place.path, || {
             self.root.open_directory(&place.path).map_err(SinkError::of_directory)
         });
         let held = match opened {
@@ -284,7 +269,7 @@ impl<'a, 'l> Pruner<'a, 'l> {
             if matches!(name, b"." | b"..") {
                 continue;
             }
-            if self.removal.is_spared(self.lane.sink, &place.at_source, name, is_directory) {
+            if self.removal.is_spared(&place.at_source, name, is_directory) {
                 continue;
             }
             self.entry_count += 1;
@@ -298,27 +283,25 @@ impl<'a, 'l> Pruner<'a, 'l> {
     }
 
     fn ask(&mut self, place: &Place, held: &Arc<OwnedFd>, names: Vec<Name>) -> Result<(), SessionError> {
+        assert!((1..=NAMES_MAX).contains(&names.len()), "a question has names, and fits into a message");
         self.newest += 1;
         let asked = names.iter().map(|name| name.name.clone()).collect();
         let path = place.path.as_bytes().to_vec();
-        self.lane.sink.stands.with(|answers| answers.insert(self.newest, None));
+        if !self.lane.sink.queries.ask(self.newest) {
+            return Err(SessionError::Protocol("a deletion before another one is over".into()));
+        }
         self.lane.say(Control::Stand(Stand { id: self.newest, path, names: asked }));
         let (place, held) = (place.clone(), Arc::clone(held));
         self.open.push_back(Question { id: self.newest, place, held, names });
         // Each holds a directory.
-        if self.open.len() < open_files().min(QUESTIONS_MAX) { Ok(()) } else { self.settle() }
+        if self.open.len() < open_files().min(EXISTENCE_QUESTIONS_MAX) { Ok(()) } else { self.settle() }
     }
 
     /// Waits for the answer to the oldest question, and does what it says.
     fn settle(&mut self) -> Result<(), SessionError> {
         let Some(question) = self.open.pop_front() else { return Ok(()) };
-        let kinds = self.lane.sink.stands.take(|answers| {
-            let kinds = answers.get_mut(&question.id).and_then(Option::take)?;
-            answers.remove(&question.id);
-            Some(kinds)
-        });
-        // The session ends.
-        let Ok(kinds) = kinds else { return Err(SessionError::Internal) };
+        // Without an answer the session ends.
+        let Ok(kinds) = self.lane.sink.queries.take(question.id) else { return Err(SessionError::Internal) };
         if kinds.len() != question.names.len() {
             return Err(SessionError::Protocol("an answer of another size than its question".into()));
         }
@@ -326,7 +309,7 @@ impl<'a, 'l> Pruner<'a, 'l> {
             let place = &question.place.path;
             match kind {
                 // The source has it by another spelling.
-                0 if self.lane.sink.is_taken(question.held.as_fd(), place, name) => {}
+                0 if self.lane.sink.destination.names.is_taken(question.held.as_fd(), place, name) => {}
                 0 => self.goes(&question, name)?,
                 1 | 2 if *is_excluded => self.goes(&question, name)?,
                 2 if *is_directory => self.enter(&question.place, name),
@@ -351,13 +334,14 @@ impl<'a, 'l> Pruner<'a, 'l> {
         let at_source = std::slice::from_ref(at_source);
         let target = Target { held: question.held.as_fd(), directory, name, at_source };
         if self.pass == Pass::Count {
-            let count = self.removal.count(self.lane.sink, target);
+            let count = self.removal.count(target);
             // The name itself was counted when it was listed.
             self.entry_count += (count.going + count.staying).saturating_sub(1);
             self.going_count += count.going;
+            assert!(self.going_count <= self.entry_count, "what goes was counted before");
             return Ok(());
         }
-        self.removal.remove(self.lane, target)
+        Deleter::new(self.lane, self.removal).remove(target)
     }
 
     fn tell_stayed(&self) -> Result<(), SessionError> {
@@ -370,7 +354,7 @@ impl<'a, 'l> Pruner<'a, 'l> {
     }
 
     fn failed(&self, directory: &RelPath, name: &[u8], error: &std::io::Error) -> Result<(), SessionError> {
-        self.lane.fail(removal::failed(self.root.full_path(directory, name), error))
+        self.lane.fail(deleting::failed(self.root.full_path(directory, name), error))
     }
 }
 

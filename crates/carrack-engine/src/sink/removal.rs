@@ -1,39 +1,31 @@
-//! What of the destination goes: with `--delete` what the source has not, and what stands where another kind of entry is to be.
+//! Entries of the destination that may go: with `--delete` what the source has not, and what stands where another kind of entry is to be.
 //!
 //! Whatever the user's patterns leave out stays, and so does what is carrack's own, what an earlier run set aside, and what is mounted
-//! beneath the destination; no more goes than `--max-delete` allows, for whichever reason it goes. No link is followed.
+//! beneath the destination; no more goes than `--max-delete` allows, for whichever reason it goes. Any thread asks; the counts are
+//! atomic.
 
-use std::ffi::OsStr;
-use std::io::{self, ErrorKind};
-use std::ops::ControlFlow;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use carrack_journal::id_of_file_name;
-use carrack_model::{Deletion, EntryFailure, Event, FailureKind, RelPath, Selection, Sync};
-use carrack_storage::{Filter, MountIdentity, RemovalCount, RemovalStep, Removing, count_in, remove_in};
-use rustix::fs::{Dir, Mode, OFlags, openat};
-use rustix::io::Errno;
+use carrack_model::{Deletion, RelPath, Selection, Sync};
+use carrack_storage::{Filter, RemovalCount, RemovalStep, ScratchNames, count_in};
 
-use super::Sink;
 use super::backup::{self, BackupPlace, TRASH};
-use super::lane::Lane;
 use crate::error::SessionError;
 
-/// Levels of directories that are taken apart, as something in them stays, while what goes is moved to the backup or told.
-const LEVELS_MAX: usize = 64;
-
-/// What may go, in a sync.
+/// The rules by which entries go in a sync, and their counts.
 pub(super) struct Removal {
-    /// What `--delete` was given with, if it was.
+    /// Names that are carrack's own.
+    scratch: Arc<ScratchNames>,
+    /// The values of `--delete`, if it was given.
     deletion: Option<Deletion>,
     filter: Option<Filter>,
     backup: Option<BackupPlace>,
     /// Entries that may still go.
     left: AtomicU64,
-    /// Whether something stayed because no more may go.
+    /// True if something stayed because no more may go.
     has_stayed: AtomicBool,
     /// Mounts that stayed.
     mount_count: AtomicU64,
@@ -52,11 +44,16 @@ pub(super) struct Target<'a> {
 }
 
 impl Removal {
-    pub(super) fn new(sync: &Sync, selection: &Selection) -> Result<Removal, SessionError> {
+    pub(super) fn new(
+        sync: &Sync,
+        selection: &Selection,
+        scratch: Arc<ScratchNames>,
+    ) -> Result<Removal, SessionError> {
         let filter = Filter::new(selection);
         let deletion = sync.deletion.clone();
         let backup = deletion.as_ref().and_then(|deletion| deletion.backup.as_ref());
         Ok(Removal {
+            scratch,
             filter: filter.map_err(|error| SessionError::refused(error.to_string(), ""))?,
             backup: backup.map(BackupPlace::new).transpose()?,
             left: AtomicU64::new(deletion.as_ref().and_then(|deletion| deletion.most).unwrap_or(u64::MAX)),
@@ -66,19 +63,19 @@ impl Removal {
         })
     }
 
-    /// Whether more than empty directories may go.
+    /// True if more than empty directories may go.
     pub(super) fn deletes(&self) -> bool {
         self.deletion.is_some()
     }
 
-    /// Whether something stayed because no more may go.
+    /// True if something stayed because no more may go.
     pub(super) fn has_stayed(&self) -> bool {
         self.has_stayed.load(Relaxed)
     }
 
-    /// Whether entries are moved to a backup in place of being removed.
-    pub(super) fn keeps_backup(&self) -> bool {
-        self.backup.is_some()
+    /// Where entries are moved in place of being removed.
+    pub(super) fn backup(&self) -> Option<&BackupPlace> {
+        self.backup.as_ref()
     }
 
     /// The part of the destination's entries that may go, in percent, if there is a limit.
@@ -86,12 +83,12 @@ impl Removal {
         self.deletion.as_ref()?.most_percent.map(u64::from)
     }
 
-    /// Whether a destination that is the root directory or a home directory may lose entries.
+    /// True if a destination that is the root directory or a home directory may lose entries.
     pub(super) fn is_meant_anywhere(&self) -> bool {
         self.deletion.as_ref().is_some_and(|deletion| deletion.by_empty_sources)
     }
 
-    /// Whether what is mounted beneath the destination may be emptied.
+    /// True if what is mounted beneath the destination may be emptied.
     pub(super) fn crosses_mounts(&self) -> bool {
         self.deletion.as_ref().is_some_and(|deletion| deletion.mounts)
     }
@@ -101,180 +98,45 @@ impl Removal {
         self.mount_count.fetch_add(1, Relaxed);
     }
 
-    /// How many stayed so far.
+    /// Mounts that stayed so far.
     pub(super) fn mount_count(&self) -> u64 {
         self.mount_count.load(Relaxed)
     }
 
-    /// Whether a name stays whatever the source has: what the user left out, and what is carrack's own. `at_source` is its
+    /// True if a name stays whatever the source has: what the user left out, and what is carrack's own. `at_source` is its
     /// directory beneath the source.
-    pub(super) fn is_spared(
-        &self,
-        sink: &Sink<'_>,
-        at_source: &RelPath,
-        name: &[u8],
-        is_directory: bool,
-    ) -> bool {
+    pub(super) fn is_spared(&self, at_source: &RelPath, name: &[u8], is_directory: bool) -> bool {
         let is_journals = name.starts_with(b".carrack-") && name.ends_with(b".journals");
-        let is_own = is_journals || id_of_file_name(name).is_some() || sink.scratch.is_own(name);
+        let is_own = is_journals || id_of_file_name(name).is_some() || self.scratch.is_own(name);
         let is_trash = is_directory && name == TRASH;
         let keeps_excluded = self.deletion.as_ref().is_none_or(|deletion| !deletion.excluded);
         is_own || is_trash || keeps_excluded && self.is_excluded(at_source, name, is_directory)
     }
 
-    /// Whether the user's patterns leave a name out.
+    /// True if the user's patterns leave a name out.
     pub(super) fn is_excluded(&self, at_source: &RelPath, name: &[u8], is_directory: bool) -> bool {
         self.filter.as_ref().is_some_and(|filter| filter.excludes(at_source, name, is_directory))
     }
 
-    /// Whether a directory of the destination is a backup: that of this run, or one of an earlier run.
+    /// True if a directory of the destination is a backup: that of this run, or one of an earlier run.
     pub(super) fn is_backup(&self, path: &RelPath, held: BorrowedFd<'_>) -> bool {
         self.backup.as_ref().is_some_and(|backup| backup.holds(path)) || backup::is_marked(held, b".")
     }
 
-    /// Removes a name with everything beneath it that is not spared, or moves it to the backup, and counts what is gone. In a dry run
-    /// it only tells that.
-    pub(super) fn remove(&self, lane: &Lane<'_>, target: Target<'_>) -> Result<(), SessionError> {
-        if lane.sink.spec.dry_run {
-            return self.in_wholes(lane, target, 0, &|target, _| self.tell(lane, target));
-        }
-        match &self.backup {
-            Some(backup) => {
-                self.in_wholes(lane, target, 0, &|target, count| Self::set_aside(lane, backup, target, count))
-            }
-            None => self.delete(lane, target),
-        }
-    }
-
-    fn delete(&self, lane: &Lane<'_>, target: Target<'_>) -> Result<(), SessionError> {
-        let shown = lane.path(target.directory, target.name);
-        // What is left when the session ends is left.
-        let spares = |step: RemovalStep, beneath: &[u8]| {
-            lane.is_stopped() || self.spares(lane.sink, target, step, beneath)
-        };
-        let mut failure = Ok(());
-        let mut told = |removing: Removing| {
-            match removing {
-                Removing::Removed(count) => {
-                    lane.counters.entries_deleted.fetch_add(count, Relaxed);
-                }
-                Removing::Mounted(_) => self.count_mount(),
-                Removing::Failed { path, error } => {
-                    let kind = FailureKind::WriteError;
-                    let detail = format!("deleting it: {error}");
-                    failure = lane.fail(EntryFailure { path, kind, detail });
-                }
-            }
-            let goes_on = failure.is_ok() && !lane.is_stopped();
-            if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        };
-        let path = Path::new(OsStr::from_bytes(&shown));
-        let name = (target.held, target.name);
-        let removed = remove_in(name, path, self.crosses_mounts(), &spares, &mut told);
-        match removed {
-            Err(error) if error.kind() != ErrorKind::NotFound => lane.fail(failed(shown.clone(), &error)),
-            _ => failure,
-        }
-    }
-
-    /// Tells of a name that would go, and of everything in it.
-    fn tell(&self, lane: &Lane<'_>, target: Target<'_>) -> Result<(), SessionError> {
-        let tell = |_: RemovalStep, beneath: &[u8]| {
-            if let Some(path) = inner(target.directory, beneath) {
-                lane.report(Event::WouldDelete { path: path.as_bytes().into() });
-            }
-            false
-        };
-        count_in((target.held, target.name), self.crosses_mounts(), &tell);
-        Ok(())
-    }
-
-    /// Moves a name of `count` entries to the backup.
-    fn set_aside(
-        lane: &Lane<'_>,
-        backup: &BackupPlace,
-        target: Target<'_>,
-        count: u64,
-    ) -> Result<(), SessionError> {
-        let Some(root) = &lane.sink.root else { return Err(SessionError::Internal) };
-        match backup.take_in(root, target.held, target.directory, target.name) {
-            Ok(()) => {
-                lane.counters.entries_deleted.fetch_add(count, Relaxed);
-                Ok(())
-            }
-            Err(error) => Self::not_set_aside(lane, target, &error),
-        }
-    }
-
-    /// Hands on a name that goes as a whole, with the number of its entries; of a directory in which something stays what may go.
-    fn in_wholes(
-        &self,
-        lane: &Lane<'_>,
-        target: Target<'_>,
-        depth: usize,
-        whole: &dyn Fn(Target<'_>, u64) -> Result<(), SessionError>,
-    ) -> Result<(), SessionError> {
-        let Target { held, directory, name, at_source } = target;
-        let count = self.count(lane.sink, target);
-        if count.staying == 0 {
-            return if self.take(count.going) { whole(target, count.going) } else { Ok(()) };
-        }
-        let inner = (directory.join(name), directories_in(at_source, name));
-        let (Ok(path), Some(at_source)) = inner else { return Ok(()) };
-        let opened = match open_directory_in(held, name) {
-            Ok(_) if depth == LEVELS_MAX => {
-                return Self::not_set_aside(lane, target, &io::Error::from(Errno::LOOP));
-            }
-            Ok(opened) => opened,
-            // No directory: it is spared itself.
-            Err(Errno::NOTDIR | Errno::LOOP) => return Ok(()),
-            Err(errno) => return Self::not_set_aside(lane, target, &errno.into()),
-        };
-        if !self.crosses_mounts() && MountIdentity::of(opened.as_fd()).ok() != MountIdentity::of(held).ok() {
-            self.count_mount();
-            return Ok(());
-        }
-        if self.spares_whole(lane.sink, target) {
-            return Ok(());
-        }
-        let listing = Dir::read_from(&opened).map_err(io::Error::from);
-        let names = listing.and_then(|listing| {
-            let names = listing.map(|entry| Ok(entry?.file_name().to_bytes().to_vec()));
-            names.collect::<io::Result<Vec<Vec<u8>>>>()
-        });
-        let names = match names {
-            Ok(names) => names,
-            Err(error) => return Self::not_set_aside(lane, target, &error),
-        };
-        for name in names.iter().filter(|name| !matches!(&name[..], b"." | b"..")) {
-            let target = Target { held: opened.as_fd(), directory: &path, name, at_source: &at_source };
-            self.in_wholes(lane, target, depth + 1, whole)?;
-        }
-        Ok(())
-    }
-
-    fn not_set_aside(lane: &Lane<'_>, target: Target<'_>, error: &io::Error) -> Result<(), SessionError> {
-        let path = lane.path(target.directory, target.name);
-        let detail = match lane.sink.spec.dry_run {
-            true => format!("looking for what would be deleted: {error}"),
-            false => format!("moving it to the backup: {error}"),
-        };
-        lane.fail(EntryFailure { path, kind: FailureKind::WriteError, detail })
-    }
-
-    /// What of a name would go, and what would stay.
-    pub(super) fn count(&self, sink: &Sink<'_>, target: Target<'_>) -> RemovalCount {
-        let spares = |step: RemovalStep, beneath: &[u8]| self.is_spared_beneath(sink, target, step, beneath);
+    /// Counts the entries of a name that would go, and those that would stay.
+    pub(super) fn count(&self, target: Target<'_>) -> RemovalCount {
+        let spares = |step: RemovalStep, beneath: &[u8]| self.is_spared_beneath(target, step, beneath);
         count_in((target.held, target.name), self.crosses_mounts(), &spares)
     }
 
-    fn spares_whole(&self, sink: &Sink<'_>, target: Target<'_>) -> bool {
-        self.is_spared_beneath(sink, target, RemovalStep::Enter, target.name)
+    /// True if a directory stays with everything in it.
+    pub(super) fn spares_whole(&self, target: Target<'_>) -> bool {
+        self.is_spared_beneath(target, RemovalStep::Enter, target.name)
     }
 
-    /// Whether something stays within what goes; counts what does not.
-    fn spares(&self, sink: &Sink<'_>, target: Target<'_>, step: RemovalStep, beneath: &[u8]) -> bool {
-        if self.is_spared_beneath(sink, target, step, beneath) {
+    /// True if something stays within what goes; counts what does not.
+    pub(super) fn spares(&self, target: Target<'_>, step: RemovalStep, beneath: &[u8]) -> bool {
+        if self.is_spared_beneath(target, step, beneath) {
             return true;
         }
         match step {
@@ -286,7 +148,7 @@ impl Removal {
     }
 
     /// Counts entries that go; false, and notes it, if so many may not.
-    fn take(&self, count: u64) -> bool {
+    pub(super) fn take(&self, count: u64) -> bool {
         let may_go = self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(count)).is_ok();
         if !may_go {
             self.has_stayed.store(true, Relaxed);
@@ -294,44 +156,56 @@ impl Removal {
         may_go
     }
 
-    fn is_spared_beneath(
-        &self,
-        sink: &Sink<'_>,
-        target: Target<'_>,
-        step: RemovalStep,
-        beneath: &[u8],
-    ) -> bool {
+    fn is_spared_beneath(&self, target: Target<'_>, step: RemovalStep, beneath: &[u8]) -> bool {
         let (above, name) = match beneath.iter().rposition(|&byte| byte == b'/') {
             Some(slash) => (&beneath[..slash], &beneath[slash + 1..]),
             None => (&b""[..], beneath),
         };
         let is_spared = |directory: &RelPath| {
             let place = inner(directory, above);
-            place.is_none_or(|place| self.is_spared(sink, &place, name, step != RemovalStep::Unlink))
+            place.is_none_or(|place| self.is_spared(&place, name, step != RemovalStep::Unlink))
         };
         let is_backup = || step == RemovalStep::Enter && backup::is_marked(target.held, beneath);
         target.at_source.iter().any(is_spared) || is_backup()
     }
 }
 
-/// These directories, each followed by `name`.
-fn directories_in(directories: &[RelPath], name: &[u8]) -> Option<Vec<RelPath>> {
-    directories.iter().map(|directory| directory.join(name).ok()).collect()
-}
-
-fn open_directory_in(held: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    openat(held, name, flags, Mode::empty())
-}
-
 /// The directory `above` beneath another; nothing if there can't be such.
-fn inner(directory: &RelPath, above: &[u8]) -> Option<RelPath> {
+pub(super) fn inner(directory: &RelPath, above: &[u8]) -> Option<RelPath> {
     let mut parts = above.split(|&byte| byte == b'/').filter(|part| !part.is_empty());
     parts.try_fold(directory.clone(), |place, part| place.join(part).ok())
 }
 
-/// Why it could not be seen what is to go.
-pub(super) fn failed(path: Box<[u8]>, error: &io::Error) -> EntryFailure {
-    let detail = format!("looking for what is to be deleted: {error}");
-    EntryFailure { path, kind: FailureKind::WriteError, detail }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn removal(most: Option<u64>) -> Removal {
+        let sync = Sync { deletion: Some(Deletion { most, ..Deletion::default() }), ..Sync::default() };
+        let scratch = Arc::new(ScratchNames::new(Some(1)).unwrap());
+        Removal::new(&sync, &Selection::default(), scratch).unwrap()
+    }
+
+    #[test]
+    fn no_more_goes_than_is_allowed() {
+        let removal = removal(Some(3));
+        assert!(removal.take(2) && !removal.take(2), "all of a name goes, or nothing of it");
+        assert!(removal.has_stayed() && removal.take(1) && !removal.take(1));
+    }
+
+    #[test]
+    fn what_is_carracks_own_stays() {
+        let removal = removal(None);
+        let is_spared = |name: &[u8], is_directory| removal.is_spared(&RelPath::root(), name, is_directory);
+        assert!(is_spared(TRASH, true) && !is_spared(TRASH, false) && !is_spared(b"f", false));
+        assert!(is_spared(b".carrack-x.journals", true));
+    }
+
+    #[test]
+    fn paths_are_put_together() {
+        let path = |bytes: &[u8]| RelPath::new(bytes).unwrap();
+        assert_eq!(inner(&path(b"a"), b"b/c"), Some(path(b"a/b/c")));
+        assert_eq!(inner(&path(b"a"), b""), Some(path(b"a")));
+        assert_eq!(inner(&path(b"a"), b"../b"), None);
+    }
 }

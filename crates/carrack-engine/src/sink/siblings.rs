@@ -3,34 +3,26 @@
 //!
 //! Nobody tells this session what the others do. When something is offered to it, it reads what they have recorded by then.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, hash_map};
 use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use carrack_journal::{EntryKey, JournalError, Partial, Recovered, boot_id, id_of_file_name, read};
+use carrack_journal::{EntryKey, Follower, JournalError, Partial, boot_id, id_of_file_name};
 use carrack_model::{Entry, RangeSet, RelPath, TransferId};
 use carrack_storage::{Root, keep_times};
 use rustix::fs::{AtFlags, Dir, statat, unlinkat};
 use rustix::io::Errno;
 
-use super::committer::Committer;
 use super::past::is_of;
-use crate::check::xxh3;
 use crate::error::SessionError;
-
-/// A journal as it was when it was read: longer by now, it is read again.
-struct Journal {
-    len: i64,
-    recovered: Arc<Recovered>,
-}
 
 /// Looked at by all threads of the sink.
 pub(super) struct Siblings {
     directory: OwnedFd,
     /// For people.
     journal_path: String,
-    journals: Mutex<HashMap<TransferId, Journal>>,
+    journals: Mutex<HashMap<TransferId, Follower>>,
 }
 
 impl Siblings {
@@ -38,31 +30,43 @@ impl Siblings {
         Siblings { directory, journal_path, journals: Mutex::default() }
     }
 
-    /// What all sessions have recorded by now.
+    fn journals(&self) -> MutexGuard<'_, HashMap<TransferId, Follower>> {
+        self.journals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The records of all sessions by now.
     pub(super) fn recorded(&self) -> Result<Recorded<'_>, SessionError> {
         let names = self.names().map_err(|errno| {
             SessionError::local("looking for the journals of other sessions")(errno.into())
         })?;
-        let boot = boot_id().map_err(SessionError::local("asking which boot this is"))?;
-        let mut journals = self.journals.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut all = Vec::new();
+        let mut journals = self.journals();
+        // One that is removed by now said nothing that still matters.
+        let mut lens = HashMap::with_capacity(names.len());
         for name in names {
             let Some(id) = id_of_file_name(name.to_bytes()) else { continue };
-            // One that is removed by now said nothing that still matters.
-            let Ok(stat) = statat(&self.directory, &*name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
-            let known = journals.get(&id).filter(|journal| journal.len == stat.st_size);
-            let recovered = match known {
-                Some(journal) => Arc::clone(&journal.recovered),
-                None => match read(self.directory.as_fd(), id, boot) {
-                    Ok(recovered) => Arc::new(recovered),
-                    Err(JournalError::Missing) => continue,
-                    Err(error) => return Err(SessionError::journal(&self.journal_path)(error)),
-                },
-            };
-            journals.insert(id, Journal { len: stat.st_size, recovered: Arc::clone(&recovered) });
-            all.push(recovered);
+            if let Ok(stat) = statat(&self.directory, &*name, AtFlags::SYMLINK_NOFOLLOW) {
+                lens.insert(id, u64::try_from(stat.st_size).unwrap_or(0));
+            }
         }
-        Ok(Recorded { siblings: self, journals: all })
+        journals.retain(|id, _| lens.contains_key(id));
+        for (id, len) in lens {
+            let journal = match journals.entry(id) {
+                hash_map::Entry::Occupied(known) => known.into_mut(),
+                hash_map::Entry::Vacant(unknown) => {
+                    let boot = boot_id().map_err(SessionError::local("asking which boot this is"))?;
+                    unknown.insert(Follower::new(id, boot))
+                }
+            };
+            if journal.read_bytes() == len {
+                continue;
+            }
+            match journal.catch_up(self.directory.as_fd()) {
+                Ok(()) => {}
+                Err(JournalError::Missing) => drop(journals.remove(&id)),
+                Err(error) => return Err(SessionError::journal(&self.journal_path)(error)),
+            }
+        }
+        Ok(Recorded(self))
     }
 
     /// The transfer is complete: nobody needs the journals any more.
@@ -75,9 +79,13 @@ impl Siblings {
         })
     }
 
-    /// This session has nothing to say to later ones.
-    pub(super) fn leave(&self, root: &Root, committer: Committer) -> Result<(), SessionError> {
-        self.end(root, || match committer.retire() {
+    /// This session has nothing to say to later ones: `remove` takes its journal away.
+    pub(super) fn leave(
+        &self,
+        root: &Root,
+        remove: impl FnOnce() -> Result<(), SessionError>,
+    ) -> Result<(), SessionError> {
+        self.end(root, || match remove() {
             // Whoever closes the transfer takes all of them away.
             Err(_) if self.names().is_ok_and(|names| names.is_empty()) => Ok(()),
             removed => removed,
@@ -111,48 +119,32 @@ impl Siblings {
     }
 }
 
-/// What the journals say at one moment.
-pub(super) struct Recorded<'a> {
-    siblings: &'a Siblings,
-    journals: Vec<Arc<Recovered>>,
-}
+/// The records in the journals, at the moment of the look or later.
+pub(super) struct Recorded<'a>(&'a Siblings);
 
 impl Recorded<'_> {
-    /// Whether one of them has the entry, as it is now.
+    /// True if one of them has the entry, as it is now.
     pub(super) fn is_done(&self, directory: &RelPath, key: &EntryKey<'_>) -> Result<bool, SessionError> {
-        for journal in &self.journals {
+        for journal in self.0.journals().values() {
             let done = journal.is_done(directory, key);
-            if done.map_err(SessionError::journal(&self.siblings.journal_path))? {
+            if done.map_err(SessionError::journal(&self.0.journal_path))? {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    /// What there is, according to all of them, of a large file as it is now.
+    /// Ranges that are there, according to all of them, of a large file as it is now.
     pub(super) fn held(&self, directory: &RelPath, entry: &Entry, temporary: &[u8]) -> RangeSet {
         let is_it = |partial: &&Partial| {
-            partial.directory == *directory
-                && partial.name == entry.name
-                && *partial.temporary == *temporary
-                && is_of(partial, entry)
+            partial.directory == *directory && partial.name == entry.name && is_of(partial, entry)
         };
         let mut held = RangeSet::new();
-        let partials = self.journals.iter().flat_map(|journal| journal.partials());
+        let journals = self.0.journals();
+        let partials = journals.values().flat_map(|journal| journal.partials_at(temporary));
         partials.filter(is_it).flat_map(|partial| partial.held.iter()).for_each(|range| {
             held.cover(range);
         });
         held
     }
-}
-
-/// Tells versions of a file apart in its temporary name. It need not withstand anybody: what is believed to be there is what
-/// the journals say of exactly this version.
-pub(super) fn version_of(entry: &Entry) -> u16 {
-    let mut text = entry.size().to_le_bytes().to_vec();
-    text.extend_from_slice(&entry.metadata.mtime.seconds.to_le_bytes());
-    text.extend_from_slice(&entry.metadata.mtime.nanoseconds.to_le_bytes());
-    text.extend_from_slice(&entry.identity.to_le_bytes());
-    let [a, b, ..] = xxh3(&text);
-    u16::from_le_bytes([a, b])
 }

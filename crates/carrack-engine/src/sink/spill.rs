@@ -1,6 +1,4 @@
-//! What waits at the sink for its storage, and may lie on flash meanwhile (L9).
-
-use std::sync::atomic::Ordering::Relaxed;
+//! Objects that wait at the sink for its storage, and may lie on flash meanwhile (L9). The threads `carrack-spill` and `carrack-refill` enter it.
 
 use carrack_machine::Slot;
 use carrack_model::{ObjectId, TargetId};
@@ -8,6 +6,7 @@ use carrack_plan::SpillVerdict;
 use carrack_transport::Incoming;
 use carrack_wire::FrameHeader;
 
+use super::answers::Answer;
 use super::lane::Lane;
 use crate::error::SessionError;
 use crate::spill::{Moved, STAGING_SLOTS, SpillSide};
@@ -15,7 +14,7 @@ use crate::spill::{Moved, STAGING_SLOTS, SpillSide};
 /// Credits are out if less than such a part of them is with the source: some are always on the way there.
 const FREE_PART: usize = 16;
 
-/// What keeps the storage busy waits in slots, whatever comes: one object for each thread, but no more than such a part.
+/// Objects that keep the storage busy wait in slots, whatever comes: one for each thread, but no more than such a part.
 const KEPT_PART: usize = 4;
 
 /// Objects of one target that come back at a time: one that is congested leaves slots for what comes back of others.
@@ -25,47 +24,46 @@ impl SpillSide for Lane<'_> {
     type Place = TargetId;
 
     fn moved(&self) -> Moved {
-        Moved { came: self.queued_bytes.load(Relaxed), went: self.stored_bytes.load(Relaxed) }
+        self.queue.moved()
     }
 
     /// It is the source that waits, for credits: there are as many as slots, and what waits here has them.
     fn held_back(&self) -> f64 {
         let credits = self.pool.slot_count();
-        let taken = self.inbox.with(|inbox| inbox.object_count());
+        let taken = self.queue.object_count();
         f64::from(u8::from(credits.saturating_sub(taken) * FREE_PART < credits))
     }
 
     fn take_youngest(&self, fit: &dyn Fn(&FrameHeader) -> bool) -> Option<(TargetId, FrameHeader, Slot)> {
-        let kept = self.writers.open_to().min(self.pool.slot_count() / KEPT_PART);
+        let kept = self.queue.writer_count().min(self.pool.slot_count() / KEPT_PART);
         let is_back = |slot: &Slot| self.spills.iter().any(|spill| spill.has_brought_back(slot));
         let fit = |incoming: &Incoming| fit(&incoming.header) && !is_back(&incoming.slot);
-        let (target, Incoming { header, slot }) =
-            self.inbox.with(|inbox| inbox.take_last_object(kept, fit))?;
+        let (target, Incoming { header, slot }) = self.queue.take_youngest(kept, fit)?;
         Some((target, header, slot))
     }
 
     fn put_back(&self, place: TargetId, header: FrameHeader, slot: Slot) {
-        self.inbox.release(|inbox| inbox.push_object(place, Incoming { header, slot }));
+        self.queue.put_back(place, Incoming { header, slot });
     }
 
     /// Its credit goes back to the source.
     fn set_aside(&self, _place: TargetId, object: ObjectId) {
-        self.answer(|answers| answers.set_aside.push(object.0));
+        self.answer(object.0, Answer::SetAside);
     }
 
     fn has_room(&self, place: TargetId) -> bool {
-        self.inbox.with(|inbox| inbox.waiting_for(place)) < BACK_AT_A_TIME
+        self.queue.waiting_for(place) < BACK_AT_A_TIME
     }
 
     fn departs(&self, _place: TargetId) {}
 
     fn bring_back(&self, place: TargetId, header: FrameHeader, slot: Slot) -> Result<(), SessionError> {
-        self.inbox.release(|inbox| inbox.push_object_first(place, Incoming { header, slot }));
+        self.queue.bring_back(place, Incoming { header, slot });
         Ok(())
     }
 
     fn lost(&self, object: ObjectId) {
-        self.corrupt(object.0);
+        self.answer(object.0, Answer::Corrupt);
     }
 
     fn opened(&self, _is_open: bool) {}
@@ -83,7 +81,7 @@ impl SpillSide for Lane<'_> {
     }
 
     fn tell(&self, text: String) {
-        self.sink.camp.tell(text);
+        self.sink.reporting.tell(text);
     }
 
     fn raise(&self, error: SessionError) {

@@ -4,16 +4,15 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use carrack_layout::{ComponentGeometry, FileSystem, FileSystems, Geometry, Medium, Pattern, Stripe};
 use carrack_model::{SinkIo, StripeChoice};
-use carrack_storage::{
-    Base, ComponentGeometry, FileSystem, FileSystems, Geometry, GrowingSpec, Medium, Pattern, Stripe, WriteIo,
-};
+use carrack_storage::{Base, GrowingSpec, WriteIo};
 use carrack_wire::message::Stripes;
 
 use crate::error::SessionError;
 use crate::settings::{Settings, depth_of};
 
-/// What is known of the storage beneath a destination.
+/// The storage beneath a destination.
 pub(crate) struct SinkStorage {
     file_systems: FileSystems,
     own: Arc<FileSystem>,
@@ -21,9 +20,9 @@ pub(crate) struct SinkStorage {
     has_targets: bool,
     /// Disks and servers mounted beneath the destination.
     mounts: usize,
-    /// Whether the user knows how files are written.
+    /// True if the user knows how files are written.
     io_told: AtomicBool,
-    /// Whether the user knows that files can't be striped as wished.
+    /// True if the user knows that files can't be striped as wished.
     refusal_told: AtomicBool,
 }
 
@@ -54,12 +53,12 @@ impl SinkStorage {
         })
     }
 
-    /// Whether objects wait in the queues of several targets, rather than being written by whoever receives them.
+    /// True if objects wait in the queues of several targets, rather than being written by whoever receives them.
     pub(crate) fn has_targets(&self) -> bool {
         self.has_targets
     }
 
-    /// Whether everything beneath the destination lies on its own file system: nobody has to look.
+    /// True if everything beneath the destination lies on its own file system: nobody has to look.
     pub(crate) fn is_one_file_system(&self) -> bool {
         !self.has_targets
     }
@@ -78,13 +77,14 @@ impl SinkStorage {
         depth_of(&self.own, self.mounts)
     }
 
-    /// What a file on `file_system` shall be like.
+    /// The specification of a file on `file_system`.
     pub(crate) fn growing<'a>(
         &self,
         file_system: &'a FileSystem,
         size: u64,
         stripe: &'a Stripe,
     ) -> GrowingSpec<'a> {
+        assert!(size > 0, "an empty file is no large file");
         GrowingSpec { size, file_system, stripe, io: self.io(file_system), part_offset: None }
     }
 
@@ -102,13 +102,13 @@ impl SinkStorage {
         }
     }
 
-    /// What to tell the user about how files are written: once, and only if that was decided here.
+    /// A message to the user about the way files are written: once, and only if that was decided here.
     pub(crate) fn io_news(&self, io: WriteIo) -> Option<String> {
         let is_first = !self.io_told.swap(true, Relaxed);
         (is_first && io != WriteIo::Cached).then(|| format!("large files are written {}", io.name()))
     }
 
-    /// What to tell the user about a striping that could not be had: once.
+    /// A message to the user about a striping that could not be had: once.
     pub(crate) fn refusal_news(&self, why: &str) -> Option<String> {
         let is_first = !self.refusal_told.swap(true, Relaxed);
         is_first.then(|| {
@@ -117,7 +117,7 @@ impl SinkStorage {
     }
 }
 
-/// How a file of `size` bytes shall be striped, which at the source is striped like this.
+/// The striping of a file of `size` bytes, which at the source is striped like this.
 pub(crate) fn stripe_for(choice: &StripeChoice, at_source: Option<&Stripes>, size: u64) -> Stripe {
     let fixed = |count, stripe_bytes: u64, pool: &str| Stripe::Fixed {
         count,
@@ -141,10 +141,4 @@ pub(crate) fn stripe_for(choice: &StripeChoice, at_source: Option<&Stripes>, siz
         (StripeChoice::Auto, _) => Stripe::Auto { file_bytes: size },
         (StripeChoice::Fixed { count, stripe_bytes, pool }, _) => fixed(*count, *stripe_bytes, pool),
     }
-}
-
-/// What the sink has to know of a file's striping at the source to preserve it.
-pub(crate) fn stripes_to_message(geometry: &Geometry) -> Option<Stripes> {
-    let widest = geometry.widest()?;
-    Some(Stripes { count: widest.stripe_count, stripe_bytes: widest.stripe_bytes, pool: String::new() })
 }

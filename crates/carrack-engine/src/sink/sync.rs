@@ -1,8 +1,8 @@
-//! What of the source's entries a sync wants: what differs from what is there.
+//! The comparison of a sync: entries are wanted that differ from what is there.
 //!
 //! Files are equal if size and modification time are, as the destination's file system stores times, or size and contents where these count. An equal file
 //! gets the mode, owner, attributes and time that it is to have without its contents being sent. Devices, pipes and sockets are equal if
-//! they are the same thing, and likewise get the rest.
+//! they are the same thing, and likewise get the rest. I/O threads enter it; it holds no state.
 
 use std::os::fd::BorrowedFd;
 
@@ -10,20 +10,32 @@ use carrack_model::{Metadata, Sync};
 use carrack_storage::{Dress, Present, SinkError, digest_of, dress_file, dress_special, look_at};
 use carrack_wire::TableEntry;
 
-use super::SPECIAL_MODES;
-use super::lane::Lane;
+use super::attributes::SPECIAL_MODES;
+use super::context::SinkContext;
 
-/// What is to become of an entry.
+/// The verdict on an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wish {
     Wanted,
-    /// What is there stays, or nothing is made.
+    /// The entry that is there stays, or nothing is made.
     Left,
 }
 
-impl Lane<'_> {
+/// Compares entries with what is there.
+#[derive(Clone, Copy)]
+pub(super) struct Comparison<'a> {
+    sink: &'a SinkContext<'a>,
+    sync: &'a Sync,
+}
+
+impl<'a> Comparison<'a> {
+    pub(super) fn new(sink: &'a SinkContext<'a>, sync: &'a Sync) -> Comparison<'a> {
+        Comparison { sink, sync }
+    }
+
     /// Judges an entry of the directory `held`.
-    pub(super) fn compare(&self, sync: &Sync, held: BorrowedFd<'_>, entry: &TableEntry<'_>) -> Wish {
+    pub(super) fn compare(&self, held: BorrowedFd<'_>, entry: &TableEntry<'_>) -> Wish {
+        let sync = self.sync;
         // What can't be looked at fails where it is written.
         let Ok(present) = look_at(held, entry.name) else { return Wish::Wanted };
         match present {
@@ -32,11 +44,11 @@ impl Lane<'_> {
             Some(_) if sync.ignore_existing => Wish::Left,
             Some(_) if is_another_name(entry) => Wish::Wanted,
             Some(Present::File { size, metadata, owner }) if entry.is_regular() => {
-                self.compare_file(sync, held, entry, (size, metadata, owner))
+                self.compare_file(held, entry, (size, metadata, owner))
             }
             Some(Present::Symlink { target, mtime, owner })
                 if entry.symlink_target == Some(&*target)
-                    && self.sink.times.is_same_link(entry.metadata.mtime, mtime, held) =>
+                    && self.sink.attributes.times.is_same_link(entry.metadata.mtime, mtime, held) =>
             {
                 self.complete_link(held, entry, owner)
             }
@@ -50,12 +62,12 @@ impl Lane<'_> {
 
     fn compare_file(
         &self,
-        sync: &Sync,
         held: BorrowedFd<'_>,
         entry: &TableEntry<'_>,
         (size, found, owner): (u64, Metadata, (u32, u32)),
     ) -> Wish {
-        let has_time = || self.sink.times.is_same(entry.metadata.mtime, found.mtime, held);
+        let sync = self.sync;
+        let has_time = || self.sink.attributes.times.is_same(entry.metadata.mtime, found.mtime, held);
         if sync.update && found.mtime > entry.metadata.mtime && !has_time() {
             return Wish::Left;
         }
@@ -71,7 +83,7 @@ impl Lane<'_> {
         self.complete(held, entry, (found, owner), |dress| dress_file(held, entry.name, &dress))
     }
 
-    /// What is there already gets, by `dress`, what it lacks.
+    /// An entry that is there gets, by `dress`, what it lacks.
     fn complete(
         &self,
         held: BorrowedFd<'_>,
@@ -80,15 +92,16 @@ impl Lane<'_> {
         dress: impl FnOnce(Dress<'_>) -> Result<(), SinkError>,
     ) -> Wish {
         let wanted = self.wanted(&found, owner, entry);
-        let is_same = wanted.mode == found.mode && self.sink.times.is_same(wanted.mtime, found.mtime, held);
+        let is_same =
+            wanted.mode == found.mode && self.sink.attributes.times.is_same(wanted.mtime, found.mtime, held);
         if is_same && !self.lacks_extras(held, entry, owner) {
             return Wish::Left;
         }
         let extras = entry.extras.as_deref();
         // The mode of what is there stays, unless it would give its rights to somebody else.
         let is_owned = extras.is_some_and(|extras| extras.user.is_some() || extras.group.is_some());
-        let lasting = if self.sink.keeper.policy().perms || is_owned { 0 } else { SPECIAL_MODES };
-        let lacking = Dress { lasting, ..self.sink.dress(&wanted, extras) };
+        let lasting = if self.sink.attributes.keeper.policy().perms || is_owned { 0 } else { SPECIAL_MODES };
+        let lacking = Dress { lasting, ..self.sink.attributes.dress(&wanted, extras) };
         // What can't be set this way is set on a new one; a dry run says that something is to be done.
         let is_set = !self.sink.spec.dry_run && dress(lacking).is_ok();
         if is_set { Wish::Left } else { Wish::Wanted }
@@ -96,8 +109,8 @@ impl Lane<'_> {
 
     /// The mode and time that it is to have: what is not kept is as it is.
     fn wanted(&self, found: &Metadata, owner: (u32, u32), entry: &TableEntry<'_>) -> Metadata {
-        let keeper = &self.sink.keeper;
-        let told = self.sink.allowed(entry.metadata);
+        let keeper = &self.sink.attributes.keeper;
+        let told = self.sink.attributes.allowed(entry.metadata);
         let policy = keeper.policy();
         let extras = entry.extras.as_deref();
         let set_ids = keeper.set_ids(extras, owner, told.mode);
@@ -121,14 +134,14 @@ impl Lane<'_> {
             if self.sink.spec.dry_run {
                 return Wish::Wanted;
             }
-            self.sink.keeper.dress_link(extras, held, entry.name, &self.sink.scratch);
+            self.sink.attributes.keeper.dress_link(extras, held, entry.name, &self.sink.destination.scratch);
         }
         Wish::Left
     }
 
-    /// Whether owner or attributes are others than they are to be.
+    /// True if owner or attributes are others than they are to be.
     fn lacks_extras(&self, held: BorrowedFd<'_>, entry: &TableEntry<'_>, owner: (u32, u32)) -> bool {
-        let keeper = &self.sink.keeper;
+        let keeper = &self.sink.attributes.keeper;
         entry.extras.as_deref().is_some_and(|extras| {
             keeper.would_own(extras, owner)
                 || keeper.would_change(extras, held, entry.name, owner)

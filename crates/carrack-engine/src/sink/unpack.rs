@@ -1,4 +1,6 @@
 //! A bundle becomes small files, links and special files (M7). Every file is published whole, under its own name, at once.
+//!
+//! I/O threads enter it, each with an [`Unpacker`] of its own.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,9 +13,12 @@ use carrack_storage::{
 use carrack_transport::Incoming;
 use carrack_wire::{TableEntry, TableReader, TableRecord, TableWriter};
 
+use super::answers::Answer;
 use super::committer::Committer;
+use super::confinement::check_asked_for;
 use super::group::Places;
 use super::lane::Lane;
+use super::make_way::Replacement;
 use crate::check::bundle_check;
 use crate::error::SessionError;
 
@@ -27,7 +32,7 @@ struct Held {
     path: RelPath,
     /// The directory, or why nothing can be placed in it.
     directory: Result<OwnedFd, SinkError>,
-    /// What it does with names, if it does not tell all of them apart.
+    /// The folding of its names, if it does not tell all of them apart.
     folding: Option<FoldingDirectory>,
 }
 
@@ -43,9 +48,9 @@ impl Unpacker {
         let is_good = self.unpack(lane, root, &incoming)?;
         drop(incoming);
         if is_good {
-            lane.written(object)
+            lane.answer(object, Answer::Written)
         } else {
-            lane.corrupt(object)
+            lane.answer(object, Answer::Corrupt)
         }
         Ok(())
     }
@@ -111,14 +116,14 @@ impl Unpacker {
         metadata: Option<Metadata>,
         extras: Option<&Extras>,
     ) -> Result<(), SessionError> {
-        if !lane.sink.confinement.allows_section(&path, metadata.as_ref()) {
-            return Err(SessionError::Protocol(format!("'{path}' was not asked for")));
-        }
+        let confinement = &lane.sink.destination.confinement;
+        check_asked_for(confinement.allows_section(&path, metadata.as_ref()), || &path)?;
         let is_held = |held: &Held| held.path == path && held.directory.is_ok();
         if !self.held.as_ref().is_some_and(is_held) {
             self.held = None;
-            let made = lane.make_directory(root, &path);
-            let opened = made.and_then(|held| Ok((lane.sink.folding(held.as_fd(), &path)?, held)));
+            let made = Replacement::new(lane).make_directory(root, &path);
+            let opened =
+                made.and_then(|held| Ok((lane.sink.destination.names.directory(held.as_fd(), &path)?, held)));
             let (folding, directory) = match opened {
                 Ok((folding, held)) => (folding, Ok(held)),
                 Err(error) => (None, Err(error)),
@@ -126,19 +131,20 @@ impl Unpacker {
             self.held = Some(Held { path, directory, folding });
         }
         let (Some(held), Some(metadata)) = (&self.held, metadata) else { return Ok(()) };
-        let metadata = lane.sink.allowed_directory(metadata);
-        if let (Ok(directory), true) = (&held.directory, lane.sink.keeper.policy().perms) {
+        let metadata = lane.sink.attributes.allowed_directory(metadata);
+        if let (Ok(directory), true) = (&held.directory, lane.sink.attributes.keeper.policy().perms) {
             narrow_directory(directory.as_fd(), metadata.mode);
         }
-        let loose = extras.filter(|_| lane.sink.siblings.is_some() && held.path.is_root());
-        let loose = loose.and_then(|extras| lane.sink.keeper.without_fastening(extras));
+        let loose = extras.filter(|_| lane.sink.history.is_shared() && held.path.is_root());
+        let loose = loose.and_then(|extras| lane.sink.attributes.keeper.without_fastening(extras));
         let extras = loose.as_ref().or(extras);
-        let noted = match (&held.directory, lane.sink.directories().as_mut()) {
-            (Err(error), _) => Err(failure(lane, &held.path, b"", error)),
-            (Ok(_), Some(spool)) => spool
-                .note(&held.path, &metadata, extras)
+        let noted = match &held.directory {
+            Err(error) => Err(failure(lane, &held.path, b"", error)),
+            Ok(_) => lane
+                .sink
+                .spools
+                .note_directory(&held.path, &metadata, extras)
                 .map_err(|error| failure(lane, &held.path, b"", &error)),
-            (Ok(_), None) => Ok(()),
         };
         noted.or_else(|failure| lane.fail(failure))
     }
@@ -151,10 +157,9 @@ impl Unpacker {
     ) -> Result<Outcome, SessionError> {
         // The table reader gives no entry before a section.
         let Some(held) = &self.held else { return Ok(Outcome::Failed) };
-        if !lane.sink.confinement.allows_entry(&held.path, entry.name) {
-            return Err(SessionError::Protocol(format!("'{}' was not asked for", escape(entry.name))));
-        }
-        if let Some(special) = entry.special.filter(|special| !lane.sink.kept.has(special)) {
+        let is_allowed = lane.sink.destination.confinement.allows_entry(&held.path, entry.name);
+        check_asked_for(is_allowed, || escape(entry.name))?;
+        if let Some(special) = entry.special.filter(|special| !lane.sink.attributes.kept.has(special)) {
             return Err(SessionError::Protocol(format!("a {}, which was not asked for", special.noun())));
         }
         let fail = |error: &SinkError| {
@@ -162,14 +167,16 @@ impl Unpacker {
         };
         if let Ok(directory) = &held.directory {
             let folding = held.folding.as_ref();
-            let claimed = lane.sink.claim(folding, directory.as_fd(), &held.path, entry.name);
+            let claimed =
+                lane.sink.destination.names.claim(folding, directory.as_fd(), &held.path, entry.name);
             if let Err(error) = claimed {
                 return fail(&error);
             }
         }
         if let Some(same_as) = entry.extras.as_deref().and_then(|extras| extras.same_as.as_ref()) {
             if held.path.join(entry.name).is_ok_and(|own| own == same_as.path) {
-                let flags = entry.extras.as_deref().and_then(|extras| lane.sink.keeper.flags_of(extras));
+                let flags =
+                    entry.extras.as_deref().and_then(|extras| lane.sink.attributes.keeper.flags_of(extras));
                 lane.note_to_fasten(&held.path, entry.name, entry.metadata.mtime, flags)?;
                 return Ok(Outcome::Noted);
             }
@@ -183,7 +190,7 @@ impl Unpacker {
             Err(error) => return fail(error),
         };
         let place = || place(lane, directory, entry, content);
-        match lane.place_over(directory, (&held.path, entry.name), place)? {
+        match Replacement::new(lane).place_over(directory, (&held.path, entry.name), place)? {
             Ok(true) => {
                 lane.note_flags(&held.path, entry.name, entry.metadata.mtime, entry.extras.as_deref())?;
                 Ok(Outcome::Placed)
@@ -196,19 +203,19 @@ impl Unpacker {
     }
 }
 
-/// What became of an entry.
+/// The outcome of an entry.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Placed,
     /// Another name, to be made at the end: what is recorded of it now would be too early.
     Noted,
-    /// What can't be had here, as is told with the other losses.
+    /// A kind that can't be had here, as is told with the other losses.
     Lost,
     Failed,
     Damaged,
 }
 
-/// What became of a bundle.
+/// The outcome of a bundle.
 #[derive(Default)]
 struct Done {
     places: Places,
@@ -240,6 +247,7 @@ impl Done {
         }
         self.files += 1;
         self.bytes += entry.size;
+        assert!(held.is_some_and(|held| held.directory.is_ok()), "what is placed has a directory");
         if let (Some(held), 1..) = (held, entry.size) {
             self.places.add_file(&held.path, entry.name);
         }
@@ -273,6 +281,7 @@ impl Done {
 
 /// The table without some of its records.
 fn table_without(table: &[u8], left_out: &[usize]) -> Result<Vec<u8>, SessionError> {
+    assert!(left_out.is_sorted(), "entries are noted in the order of their table");
     let mut rest = Vec::new();
     for (index, record) in TableReader::new(table).enumerate() {
         match record? {
@@ -312,17 +321,24 @@ fn place(
 ) -> Result<bool, SinkError> {
     let (sink, extras) = (lane.sink, entry.extras.as_deref());
     if let Some(target) = entry.symlink_target {
-        let dress = sink.dress(&entry.metadata, extras);
-        return place_symlink(held, entry.name, target, dress, &sink.scratch).map(|()| true);
+        let dress = sink.attributes.dress(&entry.metadata, extras);
+        return place_symlink(held, entry.name, target, dress, &sink.destination.scratch).map(|()| true);
     }
-    let metadata = sink.allowed(entry.metadata);
-    let dress = sink.dress(&metadata, extras);
+    let metadata = sink.attributes.allowed(entry.metadata);
+    let dress = sink.attributes.dress(&metadata, extras);
     match &entry.special {
-        Some(special) => place_special(held, entry.name, special, dress, &sink.keeper, &sink.scratch),
+        Some(special) => place_special(
+            held,
+            entry.name,
+            special,
+            dress,
+            &sink.attributes.keeper,
+            &sink.destination.scratch,
+        ),
         None => {
             let care = sink.committer.as_ref().map(Committer::care).unwrap_or_default();
             let content = SmallContent { bytes: content, holes: Some(&entry.holes) };
-            place_small(held, entry.name, content, dress, care, &sink.scratch).map(|()| true)
+            place_small(held, entry.name, content, dress, care, &sink.destination.scratch).map(|()| true)
         }
     }
 }
@@ -334,23 +350,26 @@ fn note_link(
     entry: &TableEntry<'_>,
     same_as: &SameAs,
 ) -> Result<Result<(), SinkError>, SessionError> {
-    let confinement = &lane.sink.confinement;
+    let confinement = &lane.sink.destination.confinement;
     let is_asked_for = same_as.path.split_last().is_some_and(|(parent, name)| {
         confinement.allows_section(&parent, None) && confinement.allows_entry(&parent, name)
     });
     if !is_asked_for || entry.size != 0 || !entry.is_regular() {
         return Err(SessionError::Protocol(format!("a name of '{}', which can't be given", same_as.path)));
     }
-    let mut links = lane.sink.links();
-    let links = links.as_mut().ok_or_else(|| SessionError::Protocol("a name after the end".into()))?;
-    Ok(links.note(directory, entry.name, same_as, entry.metadata.mtime))
+    let noted = lane.sink.spools.note_link(directory, entry.name, same_as, entry.metadata.mtime);
+    noted.ok_or_else(|| SessionError::Protocol("a name after the end".into()))
 }
 
 fn failure(lane: &Lane<'_>, directory: &RelPath, name: &[u8], error: &SinkError) -> EntryFailure {
-    EntryFailure { path: lane.path(directory, name), kind: error.kind(), detail: error.to_string() }
+    EntryFailure {
+        path: lane.sink.destination.path(directory, name),
+        kind: error.kind(),
+        detail: error.to_string(),
+    }
 }
 
-/// Whether the table fits the contents, which a hostile source may not keep to; with BLAKE3, whether each file has
+/// Compares the table with the contents, which a hostile source may not keep to; with BLAKE3, true if each file has
 /// the digest that the table gives it.
 fn check_contents(checksum: Checksum, content: &[u8], table: &[u8]) -> Result<bool, SessionError> {
     let mut rest = content;

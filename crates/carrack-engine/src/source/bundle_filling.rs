@@ -1,32 +1,34 @@
-//! A slot that is being filled with a bundle (M7): the contents of many small files, then their entry table.
+//! Fills a slot with a bundle (M7): the contents of many small files, then their entry table.
 //!
-//! Runs on the I/O thread that leased the slot. What can't be read is reported and left out of the table.
+//! Runs on the I/O thread that leased the slot. Unreadable files are reported and left out of the table.
 
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::AcqRel;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use carrack_layout::FileSystem;
 use carrack_model::limits::FILE_ATTEMPTS_MAX;
 use carrack_model::{Checksum, Directory, Entry, EntryKind, Section, TargetId};
-use carrack_storage::{Expected, FileSystem, SmallFile, SourceError, read_small};
+use carrack_storage::{Expected, SmallFile, SourceError, read_small};
 use carrack_wire::{TableWriter, holes_table_bytes};
 
 use super::chunks::InChunk;
 use super::lane::Lane;
-use super::queue::{Job, Opening, Parcel};
+use super::large_file::UnopenedFile;
+use super::work::{BundleWork, ReadWork};
 
-/// So long a bundle is read at most, but for its first file. On storage that takes milliseconds to open one the hundreds of files of a bundle take
-/// seconds, for which nothing would arrive, and after which one thread would end long after the others.
+/// Time limit for reading one bundle, the first file excepted. Where opening a file takes milliseconds, a
+/// bundle of hundreds of files takes seconds. Nothing would arrive during that time, and one thread would end
+/// long after the others.
 const FILL_MAX: Duration = Duration::from_millis(250);
 
-/// Who cuts a file has set its time after so long, or never will.
+/// A process that truncates a file sets its time within this period, or never.
 const CHANGE_MAX: Duration = Duration::from_millis(200);
 const CHANGE_PAUSE: Duration = Duration::from_millis(10);
 
-/// What a slot was filled with.
+/// The result of filling a slot.
 pub(super) struct Filled {
     /// Bytes of content.
     pub(super) content_len: usize,
@@ -40,7 +42,7 @@ pub(super) struct Filled {
 pub(super) fn fill(
     lane: &Lane<'_>,
     target: TargetId,
-    parcel: &Parcel,
+    parcel: &BundleWork,
     slot: &mut [u8],
     table: &mut Vec<u8>,
 ) -> Filled {
@@ -56,8 +58,10 @@ pub(super) fn fill(
         taken: 0,
         until: Instant::now() + FILL_MAX,
     };
+    assert!(bundle.table_bytes <= filling.slot.len(), "a slot holds the table of a bundle");
     let is_whole = bundle.sections.iter().all(|section| filling.section(section, table).is_continue());
     let (used, taken) = (filling.used, filling.taken);
+    assert!(used + table.len() <= slot.len(), "the table has the room that was planned for it");
     slot[used..used + table.len()].copy_from_slice(table);
     Filled { content_len: used, table_len: table.len(), cut_at: (!is_whole).then_some(taken) }
 }
@@ -87,7 +91,7 @@ impl BundleFilling<'_> {
             .with(section.extras.as_deref())
             .section(&directory.sink, section.metadata.as_ref());
         let has_files = section.entries.iter().any(|entry| matches!(entry.kind, EntryKind::Regular { .. }));
-        let held = if has_files { Some(self.lane.source.open_directory(directory)) } else { None };
+        let held = if has_files { Some(self.lane.source.tree.open_directory(directory)) } else { None };
         let asks = held.as_ref().and_then(|held| held.as_ref().ok()).and_then(|held| self.asks_before(held));
         for (index, entry) in section.entries.iter().enumerate() {
             if index > 0 {
@@ -102,18 +106,18 @@ impl BundleFilling<'_> {
                     writer.regular(&entry.name, 0, &entry.metadata, entry.identity, None);
                 }
                 (EntryKind::Regular { .. }, Some(Ok(held)))
-                    if asks
-                        .as_ref()
-                        .is_some_and(|asks| self.lane.source.is_released(asks, directory, held, entry)) =>
+                    if asks.as_ref().is_some_and(|asks| {
+                        self.lane.source.tree.is_released(asks, directory, held, entry)
+                    }) =>
                 {
-                    self.lane.fail(self.lane.source.released(directory, entry));
+                    self.lane.fail(self.lane.source.tree.released(directory, entry));
                 }
                 (EntryKind::Symlink { .. } | EntryKind::Special(_), _) => {
                     TableWriter::new(table).with(entry.extras.as_deref()).whole(entry);
                 }
                 (EntryKind::Regular { .. }, Some(Ok(held))) => self.file(directory, held, entry, table),
                 (EntryKind::Regular { .. }, Some(Err(error))) => {
-                    self.lane.fail_path(self.lane.source.path(directory, entry), error.kind(), error);
+                    self.lane.fail_path(self.lane.source.tree.path(directory, entry), error.kind(), error);
                 }
                 // `held` is there whenever the section has files.
                 (EntryKind::Regular { .. }, None) => {}
@@ -131,7 +135,7 @@ impl BundleFilling<'_> {
 
     /// The file system of a directory if its files may be in an archive only, and are to stay there.
     fn asks_before(&self, held: &OwnedFd) -> Option<Arc<FileSystem>> {
-        let file_system = self.lane.source.file_systems.of(held.as_fd()).ok()?;
+        let file_system = self.lane.source.tree.file_systems.of(held.as_fd()).ok()?;
         (file_system.may_release() && !self.lane.source.settings.recall).then_some(file_system)
     }
 
@@ -151,12 +155,14 @@ impl BundleFilling<'_> {
                 self.used += file.size;
             }
             Ok(None) => self.postpone(directory, entry),
-            Err(error) => self.lane.fail_path(self.lane.source.path(directory, entry), error.kind(), error),
+            Err(error) => {
+                self.lane.fail_path(self.lane.source.tree.path(directory, entry), error.kind(), error)
+            }
         }
     }
 
-    /// Whether the table may tell the file's holes, for which nothing was planned: where there is no room they are filled. A file behind it that
-    /// no longer fits travels by itself.
+    /// Returns true if the table has room for the file's holes, which the plan left out. Without room the
+    /// holes are filled with zeros. A later file that no longer fits travels as a large file.
     fn takes_room_for(&mut self, file: &SmallFile) -> bool {
         let more = holes_table_bytes(&file.holes);
         let fits = self.used + file.size + self.table_room + more <= self.slot.len();
@@ -174,19 +180,20 @@ impl BundleFilling<'_> {
         entry: &Entry,
     ) -> Result<Option<SmallFile>, SourceError> {
         let source = self.lane.source;
-        let located = source.locate(directory, held.as_fd(), entry)?;
+        let located = source.tree.locate(directory, held.as_fd(), entry)?;
         let end = self.slot.len() - self.table_room;
         let room = &mut self.slot[self.used..end];
         let mut expected = Expected::from(entry);
         let (mut attempts, mut waited) = (0, Duration::ZERO);
-        // An earlier file of the bundle may have grown into the room that was planned for this one.
+        // A file of this bundle that has grown may use the room of this one.
         while expected.size < room.len() as u64 {
             attempts += 1;
             match read_small(located.as_fd(), located.name(), located.follow, expected, room) {
-                Ok(file) if source.has_to_be_found(directory) && file.identity != entry.identity => {
+                Ok(file) if source.tree.has_to_be_found(directory) && file.identity != entry.identity => {
                     return Err(SourceError::Replaced);
                 }
-                // Another size with the old time: ext4 sets the time when a truncation is over, and this one is not.
+                // The size is new and the time is old: ext4 sets the time at the end of a truncation, and
+                // this truncation has not ended.
                 Err(SourceError::Changed { size, mtime })
                     if size != expected.size && mtime == expected.mtime && waited < CHANGE_MAX =>
                 {
@@ -203,10 +210,10 @@ impl BundleFilling<'_> {
         Ok(None)
     }
 
-    /// The file no longer fits into what is left of the slot: it travels by itself.
+    /// Queues a file that no longer fits into the slot as a large file.
     fn postpone(&self, directory: &Arc<Directory>, entry: &Entry) {
-        self.lane.pending.fetch_add(1, AcqRel);
-        let job = Job::Open(Opening {
+        self.lane.backlog.split();
+        let work = ReadWork::Open(UnopenedFile {
             directory: Arc::clone(directory),
             entry: entry.clone(),
             attempts: 1,
@@ -214,7 +221,7 @@ impl BundleFilling<'_> {
             part: None,
             chunk: self.chunk.cloned(),
         });
-        self.lane.queue.release(|queue| queue.push(self.target, job));
+        self.lane.read_queue.push(self.target, work);
     }
 }
 

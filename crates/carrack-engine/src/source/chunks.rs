@@ -1,32 +1,32 @@
-//! Work that comes chunk by chunk in place of a scan (Y3): which chunks this session has, and when one is at its end.
+//! Chunks in place of a scan (Y3): the chunks of this session, and the end of each.
 //!
-//! Everything that is made of a chunk holds an [`InChunk`]; when the last of them is dropped, the sink is told to make the chunk
-//! durable and to record it, and only when it has done so the chunk counts as settled.
+//! All work made from a chunk holds an [`InChunk`]. When the last one is dropped, the sink is told to make
+//! the chunk durable and to record it. The chunk counts as settled when the sink confirms that.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use carrack_machine::{Attempt, Monitor};
-use carrack_model::ByteRange;
+use carrack_model::{ByteRange, Directory};
 
-use super::lane::Lane;
 use crate::chunks::{Chunk, ChunkFeed, ChunkWork};
 use crate::error::SessionError;
 use crate::mailbox::Waker;
 
-/// The kernel does not say when it has sent something.
+/// The kernel does not report the departure of bytes, so they are polled. Readers that have been idle for
+/// this time will stay idle.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// What of a file is this session's.
+/// The part of a file that this session handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FilePart {
     /// These bytes; others bring the rest.
     Range(ByteRange),
     /// Its metadata and its name: all bytes are there.
     Finish,
-    /// The end of what is there of it.
+    /// The removal of the partial file.
     Discard,
 }
 
@@ -41,7 +41,7 @@ impl FilePart {
         }
     }
 
-    /// The bytes that are to be sent.
+    /// Returns the bytes to send.
     pub(super) fn range(self) -> ByteRange {
         match self {
             FilePart::Range(range) => range,
@@ -50,12 +50,37 @@ impl FilePart {
     }
 }
 
+/// The amount of work in the lanes of a source.
+pub(super) trait SourceLoad {
+    /// Bytes of work that the kernel has not taken.
+    fn bytes_here(&self) -> u64;
+
+    /// Bytes that the kernel has taken and not sent.
+    fn unsent_bytes(&self) -> u64;
+
+    /// Readers that have nothing to read, where nothing waits to be read or to be sent.
+    fn idle_readers(&self) -> usize;
+}
+
 /// The chunks of a session.
 pub(super) struct Chunks {
     feed: Arc<dyn ChunkFeed>,
     shared: Arc<Shared>,
-    /// Whether this session ends the transfer.
+    /// True if this session ends the transfer.
     closes: AtomicBool,
+    waiting: Mutex<Waiting>,
+    /// The directory that was looked at last, and its device: many chunks in a row are of one directory.
+    last_directory: Mutex<Option<(Arc<Directory>, u64)>>,
+}
+
+/// Start times of the current waits.
+#[derive(Default)]
+struct Waiting {
+    /// Start of the time in which readers have been idle although the path had room. Storage latency is the
+    /// reason.
+    for_storage: Option<Instant>,
+    /// Since when the kernel has had much to send.
+    for_path: Option<Instant>,
 }
 
 struct Shared {
@@ -65,6 +90,8 @@ struct Shared {
     backlog: Monitor<()>,
     /// Bytes of which the sink was asked whether it wants them: work, until it has said that it does not.
     asked_bytes: AtomicU64,
+    /// Questions to the sink without an answer; each is likely to be work for a reader.
+    questions: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -73,7 +100,7 @@ struct State {
     open: BTreeSet<u64>,
     /// Those of them of which everything was answered, and the sink was not told yet.
     ended: Vec<u64>,
-    /// The sink has settled everything; what it says of single ones may come after that.
+    /// The sink has settled everything. Confirmations of single chunks may still follow.
     is_over: bool,
 }
 
@@ -83,7 +110,7 @@ impl Shared {
     }
 }
 
-/// Belongs to a chunk. The chunk is at its end when no part of it holds one any more.
+/// Membership in a chunk. The chunk ends when the last member is dropped.
 #[derive(Clone)]
 pub(super) struct InChunk {
     _end: Arc<End>,
@@ -97,7 +124,9 @@ pub(super) struct Asked {
 
 impl Drop for Asked {
     fn drop(&mut self) {
-        self.shared.asked_bytes.fetch_sub(self.bytes, Relaxed);
+        let bytes = self.shared.asked_bytes.fetch_sub(self.bytes, Relaxed);
+        let questions = self.shared.questions.fetch_sub(1, Relaxed);
+        assert!(bytes >= self.bytes && questions > 0, "each question is counted until its answer");
         self.shared.backlog.release(|()| ());
     }
 }
@@ -123,26 +152,26 @@ impl Chunks {
             waker: OnceLock::new(),
             backlog: Monitor::new(()),
             asked_bytes: AtomicU64::new(0),
+            questions: AtomicUsize::new(0),
         };
-        Chunks { feed, shared: Arc::new(shared), closes: AtomicBool::new(false) }
+        Chunks {
+            feed,
+            shared: Arc::new(shared),
+            closes: AtomicBool::new(false),
+            waiting: Mutex::default(),
+            last_directory: Mutex::default(),
+        }
     }
 
-    /// The comm thread of this lane is told of chunks that are at their end.
-    pub(super) fn tell(&self, lane: &Lane<'_>) {
-        let _ = self.shared.waker.set(lane.mail.waker());
+    /// Sets the comm thread that hears of ended chunks.
+    pub(super) fn tell(&self, waker: Waker) {
+        let _ = self.shared.waker.set(waker);
     }
 
-    /// The next chunk, when less is left to do than the feed's threshold; nothing when there are no more, or the session ends.
-    pub(super) fn next(&self, lanes: &[Lane<'_>]) -> Option<(Chunk, InChunk)> {
-        let asked = || self.shared.asked_bytes.load(Relaxed);
-        let left = || lanes.iter().map(Lane::left_bytes).sum::<u64>() + asked();
-        let unsent = || lanes.iter().map(Lane::unsent_bytes).sum::<u64>();
-        let has_little = || match self.feed.threshold_bytes().max(1).saturating_sub(left()) {
-            0 => Attempt::NotYet,
-            room if unsent() < room => Attempt::Done(()),
-            _ => Attempt::Until(Instant::now() + LOOK_AGAIN),
-        };
-        self.shared.backlog.take_timed(|()| has_little()).ok()?;
+    /// Returns the next chunk as soon as the remaining work is below the feed's threshold, or readers are
+    /// idle because of storage latency. Returns `None` after the last chunk, and when the session ends.
+    pub(super) fn next(&self, load: &(impl SourceLoad + ?Sized)) -> Option<(Chunk, InChunk)> {
+        self.shared.backlog.take_timed(|()| self.has_room_for_chunk(load)).ok()?;
         let chunk = self.feed.next()?;
         self.shared.state().open.insert(chunk.number);
         self.closes.fetch_or(chunk.work == ChunkWork::Close, Relaxed);
@@ -150,18 +179,63 @@ impl Chunks {
         Some((chunk, InChunk { _end: Arc::new(end) }))
     }
 
+    /// The device that a directory lies on, which `look` finds out.
+    pub(super) fn device_of(
+        &self,
+        directory: &Arc<Directory>,
+        look: impl FnOnce() -> Option<u64>,
+    ) -> Option<u64> {
+        let mut last = self.last_directory.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, device)) = last.as_ref().filter(|(known, _)| known == directory) {
+            return Some(*device);
+        }
+        let device = look()?;
+        *last = Some((Arc::clone(directory), device));
+        Some(device)
+    }
+
+    fn has_room_for_chunk(&self, load: &(impl SourceLoad + ?Sized)) -> Attempt<()> {
+        let threshold = self.feed.threshold_bytes().max(1);
+        let left = load.bytes_here() + self.shared.asked_bytes.load(Relaxed);
+        let unsent = load.unsent_bytes();
+        if unsent < threshold.saturating_sub(left) || self.is_starved(load, unsent >= threshold) {
+            return Attempt::Done(());
+        }
+        Attempt::Until(Instant::now() + LOOK_AGAIN)
+    }
+
+    /// Returns true if readers have been idle for a while: storage latency limits the session, and the amount
+    /// read in a round trip is no measure of the possible rate. On a path that is slower than storage,
+    /// objects wait in the send queue instead.
+    fn is_starved(&self, load: &(impl SourceLoad + ?Sized), path_is_slow: bool) -> bool {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let lasts =
+            |since: &mut Option<Instant>| since.get_or_insert_with(Instant::now).elapsed() >= LOOK_AGAIN;
+        if path_is_slow {
+            // Each object is much to send for a moment.
+            if lasts(&mut waiting.for_path) {
+                waiting.for_storage = None;
+            }
+            return false;
+        }
+        waiting.for_path = None;
+        let idle = load.idle_readers();
+        idle > self.shared.questions.load(Relaxed) && lasts(&mut waiting.for_storage)
+    }
+
     /// Less is left to do.
     pub(super) fn progressed(&self) {
         self.shared.backlog.release(|()| ());
     }
 
-    /// The sink is asked for so many bytes; they count as left to do as long as this lives.
+    /// Counts bytes of an offer as remaining work until the result is dropped.
     pub(super) fn asked(&self, bytes: u64) -> Arc<Asked> {
         self.shared.asked_bytes.fetch_add(bytes, Relaxed);
+        self.shared.questions.fetch_add(1, Relaxed);
         Arc::new(Asked { bytes, shared: Arc::clone(&self.shared) })
     }
 
-    /// Chunks that the sink has to settle.
+    /// Takes the ended chunks, which the sink settles next.
     pub(super) fn take_ended(&self) -> Vec<u64> {
         std::mem::take(&mut self.shared.state().ended)
     }
@@ -190,12 +264,12 @@ impl Chunks {
         open.into_iter().for_each(|number| self.feed.settled(number));
     }
 
-    /// Whether this session ends the transfer.
+    /// Returns true if this session ends the transfer.
     pub(super) fn closes(&self) -> bool {
         self.closes.load(Relaxed)
     }
 
-    /// Nobody waits any more.
+    /// Ends all waiting.
     pub(super) fn close(&self) {
         self.shared.backlog.close();
         self.feed.close();

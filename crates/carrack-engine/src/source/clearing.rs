@@ -1,7 +1,8 @@
-//! `carrack sync --delete-before`: nothing is sent until the sink has removed what is not here.
+//! `carrack sync --delete-before`: the source sends nothing until the sink has removed the entries that the
+//! source lacks.
 //!
-//! A scan that only looks tells whether everything can be read; then the comm thread lets the sink remove, and the scan that
-//! finds work begins. The sink asks about names, as it does at the end, and what the first scan saw answers.
+//! A first scan finds out if everything can be read. Then the comm thread lets the sink remove, and a second
+//! scan finds the work. The sink's existence queries are answered from the first scan.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -9,10 +10,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use carrack_machine::Monitor;
 use carrack_storage::Found;
 
-/// How far it is. The scan waits for the sink's removal.
+/// The progress of the removal, for which the scan waits.
 pub(super) struct Clearing {
     step: Monitor<Step>,
-    /// Sections that the scan has met, and what it could not read.
+    /// Sections and read errors that the first scan has met.
     found: AtomicU64,
     has_failed: AtomicBool,
 }
@@ -33,7 +34,7 @@ impl Clearing {
         }
     }
 
-    /// What the scan that only looks has found. What failed is told by the one that follows.
+    /// Counts a result of the first scan. The second scan reports the failures.
     pub(super) fn found(&self, found: &Found) {
         self.found.fetch_add(1, Relaxed);
         if let Found::Failed(_) = found {
@@ -51,13 +52,13 @@ impl Clearing {
         self.step.with(|step| *step = Step::Looked);
     }
 
-    /// Whether that was said; then whether something could not be read.
+    /// Returns `Some` after the first scan: true if something could not be read.
     pub(super) fn verdict(&self) -> Option<bool> {
         let is_over = self.step.with(|step| *step != Step::Looking);
         is_over.then(|| self.has_failed.load(Relaxed))
     }
 
-    /// What may go is gone.
+    /// The sink has removed the entries.
     pub(super) fn cleared(&self) {
         self.step.release(|step| *step = Step::Cleared);
     }
@@ -67,7 +68,7 @@ impl Clearing {
         self.step.take(|step| (*step == Step::Cleared).then_some(())).is_ok()
     }
 
-    /// Nobody waits any more.
+    /// Ends all waiting.
     pub(super) fn close(&self) {
         self.step.close();
     }

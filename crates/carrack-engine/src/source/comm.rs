@@ -2,12 +2,15 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Instant;
 
+use carrack_model::limits::EXISTENCE_QUESTIONS_MAX;
 use carrack_model::{Event, FileId, Notice, ObjectId, Side};
 use carrack_transport::{Incoming, Link, Patience, SendState};
-use carrack_wire::message::{Control, FileLacks, FilePlaced, Finish, Leave, Mark, ObjectsDone, OpenFile};
+use carrack_wire::message::{
+    Control, FileLacks, FilePlaced, Finish, Leave, Mark, ObjectsDone, OpenFile, Prune,
+};
 use carrack_wire::ranges_from_message;
 use rustix::event::PollFlags;
 
@@ -15,25 +18,24 @@ use super::chunks::Chunks;
 use super::clearing::Clearing;
 use super::detail;
 use super::lane::Lane;
-use super::large_file::{Doom, LargeFile, Step};
-use super::outbox::Numbered;
-use super::queue::{Job, Sent};
+use super::large_file::{AbortReason, LargeFile, NextStep};
+use super::send_queue::Numbered;
 use super::tuning::Tuning;
+use super::work::{ReadWork, SentObject};
 use crate::comm::{COUNTERS_EVERY, CommSide};
 use crate::counters::{BothEnds, sum_of};
 use crate::error::SessionError;
 use crate::idle::IdleWatch;
 use crate::placed::to_layout;
-use crate::report::{deliver, target_reports, to_event, together};
+use crate::report::{deliver, to_event, together};
 use crate::settings::Settings;
-use crate::sink::prune::QUESTIONS_MAX;
 use crate::spill::Spill;
 use crate::stall::{CRAWL_BYTES_PER_S, Flow, StallWatch};
 
 /// Objects that wait on the link at a time where it carries them: enough to keep a pipe full.
 const LINK_OBJECTS_MAX: usize = 4;
 
-/// How far the removal is of what the sink has and the source has not.
+/// The progress of the removal of entries that the source lacks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pruning {
     /// It comes when everything is sent, or before anything is.
@@ -53,7 +55,7 @@ impl Pruning {
 pub(super) struct SourceComm<'a> {
     lane: &'a Lane<'a>,
     lanes: &'a [Lane<'a>],
-    /// Whether this is the first lane, which speaks for all and ends last.
+    /// True for the first lane, which speaks for all lanes and ends last.
     leads: bool,
     /// Endpoints on which objects leave that had to wait for credits.
     driven: Vec<Numbered>,
@@ -64,7 +66,7 @@ pub(super) struct SourceComm<'a> {
     counters_due: Instant,
     idle: IdleWatch,
     stall: StallWatch,
-    /// Of the lane that leads, unless nothing is to be turned.
+    /// The tuner of the first lane, unless tuning is off.
     tuning: Option<Tuning<'a>>,
     finish_sent: bool,
     pruning: Pruning,
@@ -75,7 +77,8 @@ pub(super) struct SourceComm<'a> {
     is_over: bool,
 }
 
-/// With small segments it is the second try: the control channel may be faster than a crawl, unless that was asked for.
+/// Small segments are the second try: the control channel may be faster than a crawl, unless a rate limit
+/// explains the crawl.
 fn stall_watch(settings: &Settings) -> StallWatch {
     let watch = StallWatch::new(settings.stall, Instant::now());
     match (settings.segment_bytes, settings.scheduling.rate) {
@@ -111,16 +114,17 @@ impl<'a> SourceComm<'a> {
     /// Both ends' counters as last heard.
     pub(super) fn both(&self) -> BothEnds {
         let source = detail::with_queues(sum_of(self.lanes.iter().map(|lane| &lane.counters)), self.lanes);
-        let answered = self.lanes.iter().map(|lane| lane.objects_answered.load(Relaxed)).sum();
+        let answered = self.lanes.iter().map(|lane| lane.in_flight.answered_count()).sum();
         BothEnds { source, answered, ..self.both }
     }
 
-    /// How the data connections do. Where the link carries the objects, they are as alive as the other end's words.
+    /// Returns the state of the data connections. Objects on the control channel are as alive as its
+    /// messages.
     fn flow(&self) -> Flow {
         let BothEnds { source, sink, answered } = self.both();
-        let with_streams = self.lanes.iter().filter(|lane| lane.outbox.endpoint_count > 0);
+        let with_streams = self.lanes.iter().filter(|lane| lane.send_queue.endpoint_count > 0);
         Flow {
-            unanswered: with_streams.map(|lane| lane.sent().len()).sum(),
+            unanswered: with_streams.map(|lane| lane.in_flight.count()).sum(),
             answered,
             arrived: sink.bytes_arrived,
             is_storage_busy: source.storage_busy > 0 || sink.storage_busy > 0,
@@ -130,14 +134,15 @@ impl<'a> SourceComm<'a> {
     /// Everything that was found for this lane has come to its end, and so have the lanes that it leads.
     fn is_done(&self) -> bool {
         self.lane.counters.scan_done.load(Acquire)
-            && self.lane.pending.load(Acquire) == 0
-            && (!self.leads || self.lane.source.lanes_over.load(Acquire) + 1 >= self.lanes.len())
+            && self.lane.backlog.item_count() == 0
+            && (!self.leads || self.lane.source.counts.lanes_over() + 1 >= self.lanes.len())
     }
 
     /// The sink's lane has everything.
     fn end(&mut self) {
+        assert!(!self.is_over, "a lane ends once");
         self.is_over = true;
-        self.lane.source.lanes_over.fetch_add(1, AcqRel);
+        self.lane.source.counts.lane_over();
         self.lanes[0].mail.wake();
     }
 
@@ -169,13 +174,15 @@ impl<'a> SourceComm<'a> {
 
     /// Changes with every object that leaves and every item that comes to its end, in any lane.
     fn lanes_done(&self) -> u64 {
-        let done = |lane: &Lane<'_>| lane.objects_sent().wrapping_sub(lane.pending.load(Acquire) as u64);
-        let looked = self.lane.source.clearing.as_ref().map_or(0, Clearing::found_count);
-        let answered = self.lane.source.stands_answered.load(Relaxed).wrapping_add(looked);
+        let done =
+            |lane: &Lane<'_>| lane.in_flight.sent_count().wrapping_sub(lane.backlog.item_count() as u64);
+        let looked = self.lane.source.deletion.clearing.as_ref().map_or(0, Clearing::found_count);
+        let answered = self.lane.source.deletion.answered_count().wrapping_add(looked);
         self.lanes.iter().map(done).fold(answered, u64::wrapping_add)
     }
 
-    /// Chunks of which everything was answered are to become durable. What was reported of them is in the mailbox already.
+    /// Tells the sink to make ended chunks durable. Reports about their entries are in the mailbox already,
+    /// and go out first.
     fn settle_chunks(&self, link: &mut Link) {
         let Some(chunks) = self.lane.source.chunks.as_ref().filter(|_| self.leads) else { return };
         let ended = chunks.take_ended();
@@ -188,41 +195,46 @@ impl<'a> SourceComm<'a> {
         }
     }
 
-    /// How the work was divided between several lanes (N7).
+    /// Reports the division of objects among several lanes (N7).
     fn tell_division(&self) {
         if self.lanes.len() > 1 {
             let objects: Vec<String> =
-                self.lanes.iter().map(|lane| lane.objects_sent().to_string()).collect();
+                self.lanes.iter().map(|lane| lane.in_flight.sent_count().to_string()).collect();
             self.lane.source.camp.tell(format!("objects by lane: {}", objects.join(", ")));
         }
     }
 
-    /// What went to flash (L9).
+    /// Reports the use of flash (L9).
     fn tell_spills(&self) {
         let spills = self.lanes.iter().flat_map(|lane| &lane.spills);
         spills.filter_map(Spill::summary).for_each(|summary| self.lane.source.camp.tell(summary));
     }
 
-    /// Whether the sink may remove what is not here now.
+    /// Returns true if the sink may remove entries now.
     fn may_prune(&self) -> bool {
-        match &self.lane.source.clearing {
+        match &self.lane.source.deletion.clearing {
             Some(clearing) => clearing.verdict().is_some(),
             None => self.is_done(),
         }
     }
 
     fn pruned(&mut self) {
+        assert!(self.pruning != Pruning::Over, "the removal is over once");
         self.pruning = Pruning::Over;
-        self.lane.source.clearing.iter().for_each(Clearing::cleared);
+        self.lane.source.deletion.clearing.iter().for_each(Clearing::cleared);
     }
 
-    /// Lets the sink remove what is not here. Not where something failed: what could not be read may be what it would remove.
+    /// Lets the sink remove entries, unless something failed: an unreadable source entry could be the one
+    /// that the sink would remove.
     fn prune(&mut self, link: &mut Link) {
         let source = self.lane.source;
-        let has_failed = source.clearing.as_ref().and_then(Clearing::verdict).unwrap_or_default();
+        let has_failed = source.deletion.clearing.as_ref().and_then(Clearing::verdict).unwrap_or_default();
         if !has_failed && self.both().source.entries_failed == 0 {
             self.pruning = Pruning::Asked;
-            link.queue_control(Control::Prune(source.trees()).to_body());
+            link.queue_control(
+                Control::Prune(Prune { trees: source.tree.directories_at_sink().into_iter().collect() })
+                    .to_body(),
+            );
             return;
         }
         self.pruned();
@@ -231,17 +243,17 @@ impl<'a> SourceComm<'a> {
         deliver(event, source.observer, |message| link.queue_control(message.to_body()));
     }
 
-    /// A sink waits for answers before it goes on asking.
+    /// Counts an existence query. A sink limits its open queries.
     fn one_more_question(&mut self) -> Result<(), SessionError> {
         self.stands_asked += 1;
-        let open = self.stands_asked - self.lane.source.stands_answered.load(Relaxed);
-        match open <= QUESTIONS_MAX as u64 {
+        let open = self.stands_asked - self.lane.source.deletion.answered_count();
+        match open <= EXISTENCE_QUESTIONS_MAX as u64 {
             true => Ok(()),
             false => Err(SessionError::Protocol("more questions than may be open".into())),
         }
     }
 
-    /// Where the lanes are, and why.
+    /// Reports the placement of the lanes.
     fn tell_news(&self, link: &mut Link) {
         let source = self.lane.source;
         let shared = source.share.iter().filter(|_| self.leads).flat_map(|share| share.news());
@@ -269,8 +281,7 @@ impl<'a> SourceComm<'a> {
 
     fn tell_targets(&self, link: &mut Link) {
         let source = self.lane.source;
-        let label = |id| source.file_systems.target(id).map(|target| target.label);
-        let of_lane = |lane: &Lane<'_>| lane.queue.with(|queue| target_reports(queue.targets(), label));
+        let of_lane = |lane: &Lane<'_>| lane.read_queue.target_reports(&source.tree.file_systems);
         let targets = together(self.lanes.iter().map(of_lane));
         if targets.len() > 1 || source.settings.holds_back() && !targets.is_empty() {
             let event = Event::Targets { side: Side::Source, targets };
@@ -282,11 +293,11 @@ impl<'a> SourceComm<'a> {
         self.lane.mail.drain().into_iter().for_each(|body| link.queue_control(body));
     }
 
-    /// Sends on `endpoint`, and whatever else is ready for it, without waiting.
+    /// Sends on `endpoint`, and then other ready objects, without waiting.
     fn drive(&mut self, endpoint: Numbered) -> Result<(), SessionError> {
         let mut endpoint = endpoint;
         while endpoint.endpoint.advance(Patience::None)? == SendState::Idle {
-            let Some((mut next, outgoing)) = self.lane.outbox.next_for_comm(endpoint) else {
+            let Some((mut next, outgoing)) = self.lane.send_queue.next_for_comm(endpoint) else {
                 return Ok(());
             };
             let refused = next.endpoint.post(outgoing).is_err();
@@ -299,13 +310,13 @@ impl<'a> SourceComm<'a> {
 
     /// Sends what waited for credits, if no I/O thread waits to do so.
     fn pump(&mut self, credits: u64) -> Result<(), SessionError> {
-        let outbox = &self.lane.outbox;
-        outbox.credit(credits);
+        let send_queue = &self.lane.send_queue;
+        send_queue.credit(credits);
         self.lane.spills.iter().for_each(|spill| spill.went_on(credits as usize));
-        if outbox.seals {
+        if send_queue.seals {
             return Ok(());
         }
-        while let Some((mut endpoint, outgoing)) = outbox.leftover() {
+        while let Some((mut endpoint, outgoing)) = send_queue.leftover() {
             self.lane.departed(self.lane.departing_bytes(outgoing.header.object));
             let refused = endpoint.endpoint.post(outgoing).is_err();
             debug_assert!(!refused);
@@ -315,8 +326,8 @@ impl<'a> SourceComm<'a> {
     }
 
     fn feed_link(&self, link: &mut Link) {
-        while self.lane.outbox.endpoint_count == 0 && link.queued_count() < LINK_OBJECTS_MAX {
-            let Some((header, slot)) = self.lane.outbox.for_link() else { return };
+        while self.lane.send_queue.endpoint_count == 0 && link.queued_count() < LINK_OBJECTS_MAX {
+            let Some((header, slot)) = self.lane.send_queue.for_link() else { return };
             self.lane.departed(self.lane.departing_bytes(header.object));
             link.queue_object(&header, slot);
         }
@@ -324,7 +335,7 @@ impl<'a> SourceComm<'a> {
 
     fn objects_done(&mut self, done: ObjectsDone) -> Result<(), SessionError> {
         let unknown = |id: u64| SessionError::Protocol(format!("object {id} was never sent"));
-        self.lane.objects_answered.fetch_add((done.written.len() + done.corrupt.len()) as u64, Relaxed);
+        self.lane.in_flight.note_answered(done.written.len() + done.corrupt.len());
         let mut credits = done.set_aside.len() as u64;
         for id in done.set_aside {
             if !self.lane.set_aside_at_sink(ObjectId(id)) {
@@ -332,13 +343,13 @@ impl<'a> SourceComm<'a> {
             }
         }
         for id in done.written {
-            let posted = self.lane.take_posted(ObjectId(id)).ok_or_else(|| unknown(id))?;
-            credits += posted.credits();
-            self.lane.work_answered(posted.sent.work_bytes());
-            match posted.sent {
-                Sent::Bundle(..) => self.lane.one_less_pending(),
-                Sent::Object(piece) => match piece.file.confirmed(piece.extent.range.len) {
-                    Step::Settle if piece.file.is_by_itself() => self.lane.file_ended(&piece.file),
+            let taken = self.lane.take_object(ObjectId(id)).ok_or_else(|| unknown(id))?;
+            credits += taken.credits;
+            self.lane.work_answered(taken.sent.work_bytes());
+            match taken.sent {
+                SentObject::Bundle(..) => self.lane.item_ended(),
+                SentObject::Object(piece) => match piece.file.confirmed(piece.extent.range.len) {
+                    NextStep::Commit if piece.file.is_by_itself() => self.lane.file_ended(piece.file.id),
                     step => self.follow_later(piece.file, step),
                 },
             }
@@ -351,20 +362,18 @@ impl<'a> SourceComm<'a> {
         self.pump(credits)
     }
 
-    /// What comes next may take a system call or wait for the mailbox: an I/O thread does it.
-    fn follow_later(&self, file: Arc<LargeFile>, step: Step) {
-        if step != Step::Wait {
-            self.lane.queue.release(|queue| queue.push_errand(Job::Follow(file, step)));
+    /// Leaves the next step to an I/O thread, as it may take a system call or wait for the mailbox.
+    fn follow_later(&self, file: Arc<LargeFile>, step: NextStep) {
+        if step != NextStep::Wait {
+            self.lane.read_queue.push_errand(ReadWork::Follow(file, step));
         }
     }
 
     fn file_done(&mut self, id: FileId) -> Result<(), SessionError> {
-        let committed = |file: &Arc<LargeFile>| file.is_committed();
-        if !self.lane.files().get(&id).is_some_and(committed) {
+        if !self.lane.files.get(id).is_some_and(|file| file.is_committed()) {
             return Err(SessionError::Protocol(format!("file {} was not committed", id.0)));
         }
-        let file = self.lane.files().get(&id).cloned();
-        file.iter().for_each(|file| self.lane.file_ended(file));
+        self.lane.file_ended(id);
         Ok(())
     }
 
@@ -373,39 +382,37 @@ impl<'a> SourceComm<'a> {
             .ok_or_else(|| SessionError::Protocol(format!("file {} in no place", message.id)))?;
         let id = FileId(message.id);
         // It may have come to its end meanwhile.
-        let file = self.lane.files().get(&id).cloned();
-        if let Some(file) = file {
+        if let Some(file) = self.lane.files.get(id) {
             file.placed_at_sink(layout);
-            self.lane.queue.release_many(self.lane.io_threads, |queue| queue.placed(id));
+            self.lane.read_queue.placed(id);
         }
         Ok(())
     }
 
     fn file_lacks(&self, lacks: &FileLacks) -> Result<(), SessionError> {
         let id = FileId(lacks.id);
-        let file = self.lane.files().get(&id).filter(|file| file.is_committed()).cloned();
+        let file = self.lane.files.get(id).filter(|file| file.is_committed());
         let Some(file) = file else {
             return Err(SessionError::Protocol(format!("file {} was not committed", id.0)));
         };
-        let ranges = ranges_from_message(&lacks.ranges, file.entry.size())?;
+        let ranges = ranges_from_message(&lacks.ranges, file.found.entry.size())?;
         if ranges.is_empty() {
             return Err(SessionError::Protocol(format!("file {} lacks nothing", id.0)));
         }
         self.lane.counters.objects_reread.fetch_add(ranges.run_count() as u64, Relaxed);
-        let job = match file.lacks(ranges.covered_bytes()) {
-            Ok(()) => Job::Refill(file, ranges),
-            Err(step) => Job::Damaged(file, step),
+        let work = match file.lacks(ranges.covered_bytes()) {
+            Ok(()) => ReadWork::Refill(file, ranges),
+            Err(step) => ReadWork::Damaged(file, step),
         };
-        self.lane.queue.release(|queue| queue.push_errand(job));
+        self.lane.read_queue.push_errand(work);
         Ok(())
     }
 
     fn file_failed(&mut self, id: FileId) -> Result<(), SessionError> {
-        let file = self.lane.files().get(&id).cloned();
-        match file {
+        match self.lane.files.get(id) {
             Some(file) if file.is_committed() => self.file_done(id),
             Some(file) => {
-                let step = file.doom(Doom::Reported);
+                let step = file.abort(AbortReason::Reported);
                 self.follow_later(file, step);
                 Ok(())
             }
@@ -435,12 +442,13 @@ impl CommSide for SourceComm<'_> {
                 self.tell_news(link);
             }
             let counters = Some(self.both().source);
-            let objects_sent = self.lane.objects_sent();
+            let objects_sent = self.lane.in_flight.sent_count();
             let closes = self.lane.source.chunks.as_ref().is_some_and(Chunks::closes);
             link.queue_control(Control::Finish(Finish { counters, objects_sent, closes }).to_body());
+            assert_eq!(self.lane.in_flight.count(), 0, "every object was answered before the end");
             self.finish_sent = true;
             self.tuning.iter().for_each(Tuning::leave);
-            self.lane.outbox.finish();
+            self.lane.send_queue.finish();
         }
         if std::mem::take(&mut self.says_farewell) {
             link.queue_control(Control::Leave(Leave {}).to_body());
@@ -478,7 +486,7 @@ impl CommSide for SourceComm<'_> {
             },
             Control::Stand(question) if self.pruning == Pruning::Asked => {
                 self.one_more_question()?;
-                self.lane.queue.release(|queue| queue.push_errand(Job::Stand(question)));
+                self.lane.read_queue.push_errand(ReadWork::Stand(question));
                 Ok(())
             }
             Control::Pruned(_) if self.pruning == Pruning::Asked => {

@@ -1,28 +1,28 @@
-//! How bundles and large files come to their end: committed, tried again, given up.
+//! The ends of bundles and large files: commit, retry, abort.
 //!
-//! Runs on I/O threads, which may wait for the comm thread; [`Lane::reread`] and [`Lane::large_file_ended`] are
-//! called by the comm thread too and only queue work.
+//! Runs on I/O threads, which may wait for the comm thread. [`Lane::reread`] and [`Lane::file_ended`] run on
+//! the comm thread too, and only queue work.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use carrack_model::limits::{FILE_ATTEMPTS_MAX, OBJECT_ATTEMPTS_MAX, SPILLED_OBJECTS_MAX};
-use carrack_model::{FailureKind, ObjectId};
+use carrack_model::limits::{FILE_ATTEMPTS_MAX, OBJECT_ATTEMPTS_MAX};
+use carrack_model::{FailureKind, FileId, ObjectId};
 use carrack_storage::SourceError;
 use carrack_wire::message::{Control, FileRef, OpenFile};
 
 use super::chunks::FilePart;
-use super::flow::Place;
+use super::in_flight::Taken;
 use super::lane::Lane;
-use super::large_file::{Doom, LargeFile, Step};
-use super::queue::{Job, Opening, Parcel, Piece, Posted, Sent};
+use super::large_file::{AbortReason, LargeFile, NextStep, UnopenedFile};
+use super::work::{BundleWork, ObjectWork, ReadWork, SentObject, SinkPlace};
 
-/// An object that has to be read again.
+/// An object to read again.
 pub(super) struct Reread {
     /// Credits that come with the answer.
     pub(super) credits: u64,
-    /// The object was to announce its file, which takes a message now: other objects of it may wait for that in all of the sink's
-    /// slots.
+    /// The file's announcement, if this object carried it. A message has to announce the file now, as other
+    /// objects of the file may wait for it in all of the sink's slots.
     pub(super) announcement: Option<OpenFile>,
 }
 
@@ -34,108 +34,94 @@ impl Lane<'_> {
         is_first: bool,
         kind: FailureKind,
         detail: impl ToString,
-        step: Step,
+        step: NextStep,
     ) {
         if is_first {
-            self.fail_path(self.source.path(&file.directory, &file.entry), kind, detail);
+            self.fail_path(self.source.tree.path(&file.found.directory, &file.found.entry), kind, detail);
         }
         self.follow(file, step);
     }
 
-    /// Does what comes next for a file. Not for the comm thread.
-    pub(super) fn follow(&self, file: &Arc<LargeFile>, step: Step) {
+    /// Takes the next step for a file. Not for the comm thread.
+    pub(super) fn follow(&self, file: &Arc<LargeFile>, step: NextStep) {
         match step {
-            Step::Wait => {}
-            Step::Settle if file.is_by_itself() => self.file_ended(file),
-            Step::Settle => self.settle(file),
-            Step::Abandon(doom) => self.abandon(file, doom),
+            NextStep::Wait => {}
+            NextStep::Commit if file.is_by_itself() => self.file_ended(file.id),
+            NextStep::Commit => self.commit(file),
+            NextStep::Abort(reason) => self.abort(file, reason),
         }
     }
 
-    /// Everything is at the sink. If the file is still what was opened, the sink may rename it.
-    fn settle(&self, file: &Arc<LargeFile>) {
+    /// Lets the sink commit a file that has arrived completely, unless it has changed since it was opened.
+    fn commit(&self, file: &Arc<LargeFile>) {
         match file.source.is_unchanged() {
             Ok(true) => {
                 file.commit();
                 let file_ref = FileRef { id: file.id.0 };
-                self.say(match file.part {
+                self.say(match file.found.part {
                     Some(FilePart::Range(_)) => Control::ShelveFile(file_ref),
                     Some(FilePart::Finish | FilePart::Discard) | None => Control::CommitFile(file_ref),
                 });
             }
             Ok(false) => {
-                let step = file.doom(Doom::Changed);
+                let step = file.abort(AbortReason::Changed);
                 self.follow(file, step);
             }
             Err(error) => {
                 let error = SourceError::ReadError(error);
-                let step = file.doom(Doom::Reported);
+                let step = file.abort(AbortReason::Reported);
                 self.lost(file, true, error.kind(), error, step);
             }
         }
     }
 
-    /// Takes a doomed file back from the sink; one that changed is tried again.
-    fn abandon(&self, file: &Arc<LargeFile>, doom: Doom) {
-        if self.files().remove(&file.id).is_none() {
+    /// Aborts a file at the sink. A file that changed is tried again.
+    fn abort(&self, file: &Arc<LargeFile>, reason: AbortReason) {
+        if self.files.remove(file.id).is_none() {
             return;
         }
         if file.is_announced() {
             self.say(Control::AbandonFile(FileRef { id: file.id.0 }));
         }
-        let attempts = file.attempts + 1;
-        match doom {
-            // Of a file in parts the others are of what it was.
-            Doom::Changed if attempts < FILE_ATTEMPTS_MAX && file.part.is_none() => {
-                let job = Job::Open(Opening {
-                    directory: Arc::clone(&file.directory),
-                    entry: file.entry.clone(),
+        let attempts = file.found.attempts + 1;
+        match reason {
+            // Other parts of a file belong to its old version.
+            AbortReason::Changed if attempts < FILE_ATTEMPTS_MAX && file.found.part.is_none() => {
+                let work = ReadWork::Open(UnopenedFile {
+                    directory: Arc::clone(&file.found.directory),
+                    entry: file.found.entry.clone(),
                     attempts,
                     held: None,
                     part: None,
-                    chunk: file.chunk.clone(),
+                    chunk: file.found.chunk.clone(),
                 });
-                self.queue.release_many(2, |queue| {
-                    queue.return_permit();
-                    queue.push(file.target, job);
-                });
+                self.read_queue.open_again(file.target, work);
             }
-            Doom::Changed => {
-                let path = self.source.path(&file.directory, &file.entry);
+            AbortReason::Changed => {
+                let path = self.source.tree.path(&file.found.directory, &file.found.entry);
                 self.fail_path(path, FailureKind::Changed, "it changed while it was read, twice");
                 self.large_file_ended();
             }
-            Doom::Reported => self.large_file_ended(),
+            AbortReason::Reported => self.large_file_ended(),
         }
     }
 
     /// A large file has its name at the sink.
-    pub(super) fn file_ended(&self, file: &Arc<LargeFile>) {
-        if self.files().remove(&file.id).is_some() {
-            self.slowest().note(self.source, file);
-            self.large_file_ended();
-        }
-    }
-
-    /// A large file has come to its end, whatever that was.
-    pub(super) fn large_file_ended(&self) {
-        self.return_permit();
-        self.one_less_pending();
-    }
-
-    /// A large file may be opened in place of one that is not open any more.
-    pub(super) fn return_permit(&self) {
-        self.queue.release(|queue| queue.return_permit());
+    pub(super) fn file_ended(&self, id: FileId) {
+        let Some(file) = self.files.remove(id) else { return };
+        self.files
+            .note_complete(file.report(self.source.tree.path(&file.found.directory, &file.found.entry)));
+        self.read_queue.close_file(file);
+        self.item_ended();
     }
 
     /// The sink could not use an object as it arrived: it is read again, or given up.
     ///
     /// Nothing if there was no such object.
     pub(super) fn reread(&self, object: ObjectId) -> Option<Reread> {
-        let posted = self.take_posted(object)?;
-        let (credits, sent) = (posted.credits(), posted.sent);
+        let Taken { sent, credits, .. } = self.take_object(object)?;
         let announcement = match &sent {
-            Sent::Object(Piece { file, extent, attempts: 0, .. }) if extent.range.offset == 0 => {
+            SentObject::Object(ObjectWork { file, extent, attempts: 0, .. }) if extent.range.offset == 0 => {
                 file.announcement()
             }
             _ => None,
@@ -143,71 +129,61 @@ impl Lane<'_> {
         self.counters.objects_reread.fetch_add(1, Relaxed);
         self.returned(sent.work_bytes());
         match sent {
-            Sent::Object(piece) if piece.attempts + 1 < OBJECT_ATTEMPTS_MAX => {
-                let piece = Piece { attempts: piece.attempts + 1, ..piece };
-                self.queue.release(|queue| queue.push(piece.extent.target, Job::Object(piece)));
+            SentObject::Object(piece) if piece.attempts + 1 < OBJECT_ATTEMPTS_MAX => {
+                let piece = ObjectWork { attempts: piece.attempts + 1, ..piece };
+                self.read_queue.push(piece.extent.target, ReadWork::Object(piece));
             }
-            Sent::Bundle(target, parcel) if parcel.attempts + 1 < OBJECT_ATTEMPTS_MAX => {
-                let parcel = Parcel { attempts: parcel.attempts + 1, ..parcel };
-                self.queue.release(|queue| queue.push(target, Job::Bundle(parcel)));
+            SentObject::Bundle(target, parcel) if parcel.attempts + 1 < OBJECT_ATTEMPTS_MAX => {
+                let parcel = BundleWork { attempts: parcel.attempts + 1, ..parcel };
+                self.read_queue.push(target, ReadWork::Bundle(parcel));
             }
             // Reporting may wait for the comm thread, which calls this: left to an I/O thread.
-            given_up => self.queue.release(|queue| queue.push_errand(Job::GiveUp(given_up))),
+            given_up => self.read_queue.push_errand(ReadWork::GiveUp(given_up)),
         }
         Some(Reread { credits, announcement })
     }
 
-    /// An object that was sent has been answered, or will not be: what it was.
-    pub(super) fn take_posted(&self, object: ObjectId) -> Option<Posted> {
-        let posted = self.sent().remove(&object)?;
-        if posted.is_set_aside {
-            self.set_aside.fetch_sub(1, Relaxed);
-        } else {
-            self.arrived(posted.sent.place());
-        }
-        Some(posted)
+    /// Takes an object that was answered, or that will not be sent.
+    pub(super) fn take_object(&self, object: ObjectId) -> Option<Taken> {
+        let taken = self.in_flight.take(object)?;
+        self.read_queue.arrived(taken.left);
+        Some(taken)
     }
 
-    /// The sink has put an object on flash; whether it may: it was sent, is in a slot there, and not too many are on flash.
+    /// Notes that the sink has put an object on flash. Returns false if the sink may not: the object was
+    /// never sent, is on flash already, or flash holds its maximum.
     pub(super) fn set_aside_at_sink(&self, object: ObjectId) -> bool {
-        let place = match self.sent().get_mut(&object) {
-            Some(posted) if !posted.is_set_aside => {
-                posted.is_set_aside = true;
-                posted.sent.place()
-            }
-            _ => return false,
-        };
-        self.arrived(place);
-        self.set_aside.fetch_add(1, Relaxed) < SPILLED_OBJECTS_MAX
+        let Some(place) = self.in_flight.set_aside(object) else { return false };
+        self.read_queue.arrived(place);
+        true
     }
 
-    /// An object has come to its end, or will not be sent: there is room for another where it went.
-    pub(super) fn arrived(&self, place: Option<Place>) {
-        if let Some(place) = place.filter(|_| self.source.counts_flow) {
-            self.queue.release(|queue| queue.arrived(place));
-        }
+    /// Returns the place of an object without an answer, where places are counted.
+    pub(super) fn place_of(&self, object: ObjectId) -> Option<SinkPlace> {
+        self.read_queue.counted(self.in_flight.place_of(object))
     }
 
-    /// Where an object that was not answered yet goes, if that matters.
-    pub(super) fn place_of(&self, object: ObjectId) -> Option<Place> {
-        self.sent().get(&object).and_then(|posted| posted.sent.place()).filter(|_| self.source.counts_flow)
+    /// Withdraws an object that has not left: it is read again.
+    pub(super) fn withdraw(&self, object: ObjectId) {
+        self.in_flight.withdraw();
+        self.reread(object);
     }
 
-    pub(super) fn give_up(&self, sent: Sent) {
+    pub(super) fn give_up(&self, sent: SentObject) {
         let detail = "the object arrived damaged every time";
         match sent {
-            Sent::Object(Piece { file, .. }) => {
-                let (is_first, step) = file.lost_one(Doom::Reported);
+            SentObject::Object(ObjectWork { file, .. }) => {
+                let (is_first, step) = file.lost_one(AbortReason::Reported);
                 self.lost(&file, is_first, FailureKind::Corrupt, detail, step);
             }
-            Sent::Bundle(_, parcel) => {
+            SentObject::Bundle(_, parcel) => {
                 for section in &parcel.bundle.sections {
                     for entry in &section.entries {
-                        let path = self.source.path(&section.directory, entry);
+                        let path = self.source.tree.path(&section.directory, entry);
                         self.fail_path(path, FailureKind::Corrupt, detail);
                     }
                 }
-                self.one_less_pending();
+                self.item_ended();
             }
         }
     }

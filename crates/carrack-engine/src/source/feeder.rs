@@ -1,5 +1,5 @@
-//! From the scan to the target queues: sections become bundles and large files. Runs on the scan's threads, which
-//! wait here while the queues are full; so the scan is never far ahead of the transfer.
+//! From the scan to the read queues: sections become bundles and large files. Runs on the scan's threads,
+//! which wait for room in the queues. So the scan is never far ahead of the transfer.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+use carrack_layout::FileSystem;
 use carrack_machine::Duty;
 use carrack_model::limits::BUNDLE_ENTRIES_MAX;
 use carrack_model::{
@@ -17,28 +18,30 @@ use carrack_model::{
     Section, TargetId,
 };
 use carrack_plan::{BundleLimits, Bundler, Work};
-use carrack_storage::{ExtrasReader, FileSystem, Filter, Found, Identity, Scan, ScanRoot};
+use carrack_storage::{ExtrasReader, Filter, Found, Identity, Scan, ScanRoot};
 use carrack_wire::{TableReader, TableRecord};
 
-use super::Source;
 use super::chunks::{Chunks, FilePart, InChunk};
 use super::clearing::Clearing;
+use super::context::SourceContext;
 use super::lane::Lane;
+use super::large_file::UnopenedFile;
 use super::offers::{Answered, Offers, Origin};
 use super::overlap;
-use super::queue::{Job, Opening, Parcel};
+use super::work::{BundleWork, ReadWork};
 use crate::chunks::{Chunk, ChunkWork};
 use crate::error::SessionError;
 use crate::report::lacking;
 
-/// Scans everything, or takes chunks until there are no more, and returns when all of it is queued.
-pub(super) fn run(source: &Source<'_>, lanes: &[Lane<'_>], destination: Option<Identity>) {
+/// Scans all sources, or takes chunks to the last one. Returns when all work is queued.
+pub(super) fn run(lanes: &[Lane<'_>], destination: Option<Identity>) {
+    let source = lanes[0].source;
     let feeder = Feeder {
         source,
         lanes,
         opened: AtomicUsize::new(1),
         bundlers: Mutex::default(),
-        are_merged: overlap::are_merged(&source.roots),
+        are_merged: overlap::are_merged(&source.tree.roots),
     };
     let fidelity = Fidelity { kept: source.kept, ..source.settings.fidelity.clone() };
     let extras = ExtrasReader::new(fidelity, source.spec.slot_bytes as usize).map(Arc::new);
@@ -47,17 +50,17 @@ pub(super) fn run(source: &Source<'_>, lanes: &[Lane<'_>], destination: Option<I
         Err(error) => return feeder.first().raise(SessionError::refused(error.to_string(), "")),
     };
     let mut scan = Scan {
-        roots: source.roots.iter().map(ScanRoot::clone).collect(),
+        roots: source.tree.roots.iter().map(ScanRoot::clone).collect(),
         threads: source.settings.scan_thread_count(),
         destination,
         extras: extras.clone(),
         filter,
-        record: source.evidence.as_ref().map(|evidence| Arc::clone(&evidence.record)),
+        record: source.deletion.evidence.as_ref().map(|evidence| Arc::clone(&evidence.record)),
     };
     if let Some(notice) = lacking(source.settings.fidelity.kept, source.kept, "destination") {
         feeder.first().report(Event::Notice(notice));
     }
-    if let Some(clearing) = &source.clearing {
+    if let Some(clearing) = &source.deletion.clearing {
         if !feeder.clear(&scan, clearing) {
             return;
         }
@@ -73,11 +76,11 @@ pub(super) fn run(source: &Source<'_>, lanes: &[Lane<'_>], destination: Option<I
         Some(offers) => thread::scope(|scope| {
             let first = feeder.first();
             first.fault.spawn(scope, first, "carrack-offer", || {
-                let _seat = first.crew.sit(Duty::Io(first.io_threads));
+                let _seat = first.crew.sit(Duty::Io(first.read_queue.threads_at_start()));
                 feeder.take_answers(offers);
             });
             finding();
-            offers.end(feeder.first());
+            offers.end(&|message| first.say(message));
         }),
     }
     extras.iter().flat_map(|extras| extras.losses().take()).for_each(|loss| {
@@ -87,9 +90,9 @@ pub(super) fn run(source: &Source<'_>, lanes: &[Lane<'_>], destination: Option<I
 }
 
 struct Feeder<'a> {
-    source: &'a Source<'a>,
+    source: &'a SourceContext<'a>,
     lanes: &'a [Lane<'a>],
-    /// How many of the lanes are given work.
+    /// The number of lanes that get work.
     opened: AtomicUsize,
     /// One for each target: a bundle lies on one.
     bundlers: Mutex<HashMap<TargetId, Bundler>>,
@@ -98,18 +101,19 @@ struct Feeder<'a> {
 }
 
 impl<'a> Feeder<'a> {
-    /// The scan's threads are dealt out over the lanes: the first of each is its Master (N3), others sit with the readers.
+    /// Assigns the scan's threads to lanes. The first thread of each lane sits with its master (N3), the
+    /// others with the readers.
     fn work_in_lane(&self, i: usize, work: &dyn Fn()) {
         let lane = &self.lanes[i % self.lanes.len()];
         let duty = match i / self.lanes.len() {
             0 => Duty::Master(0),
-            further => Duty::Io(lane.io_threads + further - 1),
+            further => Duty::Io(lane.read_queue.threads_at_start() + further - 1),
         };
         let _seat = lane.crew.sit(duty);
         work();
     }
 
-    /// Looks whether everything can be read, and lets the sink remove what is not there; false if the session ends.
+    /// Looks if everything can be read, and lets the sink remove entries. Returns false if the session ends.
     fn clear(&self, scan: &Scan, clearing: &Clearing) -> bool {
         // Attributes are of no use here, and would be told as lost twice.
         let scan = Scan {
@@ -130,16 +134,17 @@ impl<'a> Feeder<'a> {
         clearing.wait()
     }
 
-    /// The lane that leads: what is found is counted and told there.
+    /// Returns the first lane, which counts and reports for all lanes.
     fn first(&self) -> &'a Lane<'a> {
         &self.lanes[0]
     }
 
-    /// The lane that gets the next piece of work: the one that has least to do. While none has too much, those that were
-    /// never given any stay closed: for a small load one lane is cheaper than several (N7).
+    /// Returns the lane for the next piece of work: the one with the smallest backlog. A lane without work so
+    /// far stays closed until all open lanes are saturated, as one lane is cheaper than several for a small
+    /// load (N7).
     fn lane(&self) -> &'a Lane<'a> {
         let (open, closed) = self.lanes.split_at(self.opened.load(Relaxed));
-        let least = open.iter().min_by_key(|lane| lane.backlog_bytes());
+        let least = open.iter().min_by_key(|lane| lane.backlog.bytes());
         match (least, closed.first()) {
             (Some(least), Some(next)) if least.is_saturated() => {
                 self.opened.fetch_max(open.len() + 1, Relaxed);
@@ -187,12 +192,13 @@ impl<'a> Feeder<'a> {
         self.count(&section);
         let origin = Origin::scan(device);
         match &self.source.offers {
-            Some(offers) => offers.offer(section, &origin, self.first()),
+            Some(offers) => self.offer(offers, section, &origin),
             None => self.wanted(section, &origin),
         }
     }
 
-    /// A file of which a part is copied ends where that does. One that ends before it was changed since it was named.
+    /// Cuts the files of a partial transfer to their range. A file that ends before the range has changed
+    /// since the user named it.
     fn narrow(&self, section: &mut Section, part: PartialRange) {
         let Section { directory, entries, .. } = section;
         entries.retain_mut(|entry| match entry.kind {
@@ -201,11 +207,18 @@ impl<'a> Feeder<'a> {
                 true
             }
             _ => {
-                let path = self.source.path(directory, entry);
+                let path = self.source.tree.path(directory, entry);
                 self.first().fail_path(path, FailureKind::Changed, "it has no such part any more");
                 false
             }
         });
+    }
+
+    /// Offers a section to the sink.
+    fn offer(&self, offers: &Offers, section: Section, origin: &Origin) -> ControlFlow<()> {
+        let by_contents = self.source.compares_contents();
+        let digests = if by_contents { self.source.tree.digests(&section) } else { Vec::new() };
+        offers.offer(section, digests, origin, &|message| self.first().say(message))
     }
 
     /// Queues chunk after chunk (Y3).
@@ -231,7 +244,7 @@ impl<'a> Feeder<'a> {
         let mut sections = Vec::new();
         for section in found {
             self.count_chunk(&section, part);
-            match self.source.device_of(&section.directory) {
+            match chunks.device_of(&section.directory, || self.source.tree.device_of(&section.directory)) {
                 Some(device) => {
                     sections.push((
                         section,
@@ -243,11 +256,10 @@ impl<'a> Feeder<'a> {
         }
         Ok(match self.source.offers.as_ref().filter(|_| is_offered) {
             Some(offers) => {
-                let first = self.first();
                 let offered = sections
                     .into_iter()
-                    .try_for_each(|(section, origin)| offers.offer(section, &origin, first));
-                offers.flush(first);
+                    .try_for_each(|(section, origin)| self.offer(offers, section, &origin));
+                offers.flush(&|message| self.first().say(message));
                 offered
             }
             None => self.of_chunk(sections),
@@ -267,12 +279,13 @@ impl<'a> Feeder<'a> {
         }
     }
 
-    /// Queues what is wanted of a chunk. What shares a bundle is of one chunk: so each chunk has an end of its own.
+    /// Queues the wanted entries of a chunk. A bundle never spans two chunks, so that each chunk has an end
+    /// of its own.
     fn of_chunk(&self, sections: Vec<(Section, Origin)>) -> ControlFlow<()> {
         let mut bundlers: HashMap<TargetId, (Arc<FileSystem>, Bundler)> = HashMap::new();
         let mut last = None;
         for (section, origin) in sections {
-            let Some(file_system) = self.source.file_system(origin.device, &section.directory) else {
+            let Some(file_system) = self.source.tree.file_system(origin.device, &section.directory) else {
                 self.unreadable(&section)?;
                 continue;
             };
@@ -319,7 +332,7 @@ impl<'a> Feeder<'a> {
         if begun.is_empty() {
             return ControlFlow::Continue(());
         }
-        let Some(file_system) = self.source.file_system(origin.device, directory) else {
+        let Some(file_system) = self.source.tree.file_system(origin.device, directory) else {
             let entries = begun.into_iter().map(|(entry, _)| entry).collect();
             return self.unreadable(&Section {
                 directory: Arc::clone(directory),
@@ -343,7 +356,7 @@ impl<'a> Feeder<'a> {
         if origin.chunk.is_some() {
             return self.of_chunk(vec![(section, origin.clone())]);
         }
-        let Some(file_system) = self.source.file_system(origin.device, &section.directory) else {
+        let Some(file_system) = self.source.tree.file_system(origin.device, &section.directory) else {
             return self.unreadable(&section);
         };
         if self.source.spec.part.is_some() {
@@ -360,10 +373,10 @@ impl<'a> Feeder<'a> {
         work.into_iter().try_for_each(|work| self.queue(&file_system, work, origin))
     }
 
-    /// Its directory vanished between the scan's look and this one.
+    /// Fails the entries of a directory that vanished after its scan.
     fn unreadable(&self, section: &Section) -> ControlFlow<()> {
         for entry in &section.entries {
-            let path = self.source.path(&section.directory, entry);
+            let path = self.source.tree.path(&section.directory, entry);
             self.first().fail_path(path, FailureKind::Missing, "its directory can't be opened any more");
         }
         ControlFlow::Continue(())
@@ -375,7 +388,7 @@ impl<'a> Feeder<'a> {
         counters.entries_found.fetch_add(entries, Relaxed);
         let bytes = section.entries.iter().map(|entry| self.source.wanted_bytes(entry)).sum();
         counters.bytes_found.fetch_add(bytes, Relaxed);
-        self.source.sizes.add(section);
+        self.source.counts.found(section);
     }
 
     fn would_copy(&self, section: &Section) {
@@ -397,7 +410,12 @@ impl<'a> Feeder<'a> {
         match work {
             Work::Bundle(bundle) => self.push(
                 own,
-                Job::Bundle(Parcel { bundle, attempts: 0, is_rest: false, chunk: origin.chunk.clone() }),
+                ReadWork::Bundle(BundleWork {
+                    bundle,
+                    attempts: 0,
+                    is_rest: false,
+                    chunk: origin.chunk.clone(),
+                }),
             ),
             Work::Large { directory, entry } => self.queue_large(file_system, directory, entry, None, origin),
         }
@@ -415,7 +433,10 @@ impl<'a> Feeder<'a> {
             Ok(target) => {
                 let target = target.unwrap_or(file_system.own_target().id);
                 let (part, chunk) = (origin.part, origin.chunk.clone());
-                self.push(target, Job::Open(Opening { directory, entry, attempts: 0, held, part, chunk }))
+                self.push(
+                    target,
+                    ReadWork::Open(UnopenedFile { directory, entry, attempts: 0, held, part, chunk }),
+                )
             }
             Err(failure) => {
                 self.first().fail(failure);
@@ -424,7 +445,8 @@ impl<'a> Feeder<'a> {
         }
     }
 
-    /// The target of a large file's first byte, where the file system places files: there it waits to be opened.
+    /// Returns the target of a large file's first byte, where the file system has layouts. The file waits
+    /// there to be opened.
     fn target_of(
         &self,
         file_system: &FileSystem,
@@ -435,25 +457,25 @@ impl<'a> Feeder<'a> {
         if !file_system.has_layouts() {
             return Ok(None);
         }
-        // What can't be looked at fails where it is opened.
-        let Ok(held) = source.open_directory(directory) else { return Ok(None) };
-        let Ok(located) = source.locate(directory, held.as_fd(), entry) else { return Ok(None) };
+        // Entries that can't be looked at fail at their opening.
+        let Ok(held) = source.tree.open_directory(directory) else { return Ok(None) };
+        let Ok(located) = source.tree.locate(directory, held.as_fd(), entry) else { return Ok(None) };
         let found = file_system.layout_at(located.as_fd(), located.name(), located.follow, entry.size());
         if found.is_released && !source.settings.recall {
-            return Err(source.released(directory, entry));
+            return Err(source.tree.released(directory, entry));
         }
         Ok(Some(found.layout.extent_at(0).target))
     }
 
-    fn push(&self, target: TargetId, job: Job) -> ControlFlow<()> {
+    fn push(&self, target: TargetId, work: ReadWork) -> ControlFlow<()> {
         let lane = self.lane();
-        let entries = job.fresh_entries();
-        if lane.room.take(|room| room.take(entries)).is_err() {
+        let entries = work.fresh_entries();
+        if lane.read_queue.await_room(entries).is_err() {
             return ControlFlow::Break(());
         }
-        lane.learn(&[target]);
-        lane.one_more_pending(job.work_bytes());
-        lane.queue.release(|queue| queue.push(target, job));
+        lane.read_queue.learn(&[target], &self.source.tree.file_systems);
+        lane.backlog.give(work.work_bytes());
+        lane.read_queue.push(target, work);
         ControlFlow::Continue(())
     }
 
@@ -465,7 +487,10 @@ impl<'a> Feeder<'a> {
             .collect();
         for (target, bundle) in rests {
             if self
-                .push(target, Job::Bundle(Parcel { bundle, attempts: 0, is_rest: false, chunk: None }))
+                .push(
+                    target,
+                    ReadWork::Bundle(BundleWork { bundle, attempts: 0, is_rest: false, chunk: None }),
+                )
                 .is_break()
             {
                 return;

@@ -1,8 +1,8 @@
-//! One file that travels as objects of its own, from its opening to its end.
+//! A large file that travels as objects of its own, from its opening to its end.
 //!
-//! Its objects are read and answered by several threads in any order; `Progress` counts them, and whoever brings the
-//! last one learns from [`Step`] what comes next. A file that can't be completed is *doomed*: nothing more of it is
-//! read, and when none of its objects is on its way any more it is abandoned.
+//! Several threads read and confirm its objects in any order. `FileProgress` counts them, and the thread that
+//! ends the last one learns the next step from [`NextStep`]. A file that can't be completed is *aborted*: no
+//! further object is read, and the sink drops the file when none is in flight.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -10,30 +10,50 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use carrack_model::limits::OBJECT_ATTEMPTS_MAX;
-use carrack_model::{Directory, Entry, FileId, TargetId};
+use carrack_model::{Directory, Entry, FileId, FileReport, RangeSet, TargetId};
 use carrack_plan::{FileCursor, Layout, ObjectExtent};
 use carrack_storage::SourceFile;
 use carrack_transport::ExtentFile;
 use carrack_wire::message::OpenFile;
 
 use super::chunks::{FilePart, InChunk};
-use super::queue::Opening;
 
-/// What comes next for a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
-    /// Others still have objects of it.
-    Wait,
-    /// Everything is at the sink: see whether it changed, then commit. A file by itself was looked at before its last object left,
-    /// and is done.
-    Settle,
-    /// It is doomed, and nothing of it is on its way.
-    Abandon(Doom),
+/// A large file before its opening.
+pub(super) struct UnopenedFile {
+    pub(super) directory: Arc<Directory>,
+    pub(super) entry: Entry,
+    /// The number of earlier tries.
+    pub(super) attempts: u32,
+    /// The ranges that the sink holds, if it was asked.
+    pub(super) held: Option<Arc<RangeSet>>,
+    /// The part that this session handles, or `None` for the whole file.
+    pub(super) part: Option<FilePart>,
+    /// The chunk that it is of, if work comes so.
+    pub(super) chunk: Option<InChunk>,
 }
 
-/// Why a file can't be completed.
+impl UnopenedFile {
+    /// Returns the bytes to send, held ranges included.
+    pub(super) fn bytes(&self) -> u64 {
+        self.part.map_or(self.entry.size(), |part| part.range().len)
+    }
+}
+
+/// The next step for a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Doom {
+pub(super) enum NextStep {
+    /// Other threads still have objects of the file.
+    Wait,
+    /// The sink has everything. Commit the file if it is unchanged. An inline-announced file was checked
+    /// before its last object left, and is done.
+    Commit,
+    /// The file is aborted, and none of its objects is in flight.
+    Abort(AbortReason),
+}
+
+/// The reason for an abort.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AbortReason {
     /// The reason was reported.
     Reported,
     /// It changed while it was read: it may be tried again.
@@ -43,39 +63,39 @@ pub(super) enum Doom {
 /// A large file between its announcement and its end.
 pub(super) struct LargeFile {
     pub(super) id: FileId,
-    pub(super) directory: Arc<Directory>,
-    /// As it was when opened.
-    pub(super) entry: Entry,
+    /// The scan's find, with the entry as of the opening.
+    pub(super) found: UnopenedFile,
     pub(super) source: SourceFile,
-    /// Where it was queued to be opened.
+    /// The target where it was queued to be opened.
     pub(super) target: TargetId,
-    /// How often it was tried before.
-    pub(super) attempts: u32,
-    /// What of it is this session's; all if nothing is said.
-    pub(super) part: Option<FilePart>,
-    /// The chunk that it is of, if work comes so.
-    pub(super) chunk: Option<InChunk>,
-    /// Where it lies at the sink, once that has said so.
-    place: OnceLock<Box<dyn Layout>>,
-    progress: Mutex<Progress>,
-    opened: Instant,
-    /// Bytes of it that are this session's to send.
+    /// The bytes for this session to send.
     pub(super) wanted_bytes: u64,
-    /// What announces it, if its own first object does.
-    table: Option<Vec<u8>>,
-    is_announced: AtomicBool,
+    opened: Instant,
+    /// Its layout at the sink, once the sink has said that.
+    layout_at_sink: OnceLock<Box<dyn Layout>>,
+    progress: Mutex<FileProgress>,
+    announcement: Announcement,
 }
 
-struct Progress {
+/// The way in which the sink learns of a file.
+struct Announcement {
+    /// The entry table that the file's own first object carries, if that announces it.
+    table: Option<Vec<u8>>,
+    /// True once the sink knows the file.
+    is_made: AtomicBool,
+}
+
+struct FileProgress {
     /// Cursors that may still have objects.
     cursors: usize,
     /// Objects cut and not answered for good.
     in_flight: u64,
     /// Bytes that the sink has not confirmed.
     unconfirmed_bytes: u64,
-    doom: Option<Doom>,
+    /// The first reason for which the file can't be completed.
+    aborted: Option<AbortReason>,
     is_committed: bool,
-    /// How often the sink's storage lacked something.
+    /// How often the sink's storage lacked bytes.
     refills: u32,
 }
 
@@ -84,72 +104,78 @@ impl LargeFile {
         id: FileId,
         source: SourceFile,
         target: TargetId,
-        opening: Opening,
+        found: UnopenedFile,
         wanted_bytes: u64,
     ) -> LargeFile {
-        let Opening { directory, entry, attempts, part, chunk, .. } = opening;
-        let progress = Mutex::new(Progress {
+        let progress = Mutex::new(FileProgress {
             cursors: 1,
             in_flight: 0,
             unconfirmed_bytes: wanted_bytes,
-            doom: None,
+            aborted: None,
             is_committed: false,
             refills: 0,
         });
         LargeFile {
             id,
-            directory,
-            entry,
+            found: UnopenedFile { held: None, ..found },
             source,
             target,
-            attempts,
-            part,
-            chunk,
-            place: OnceLock::new(),
-            progress,
-            opened: Instant::now(),
             wanted_bytes,
-            table: None,
-            is_announced: AtomicBool::new(true),
+            opened: Instant::now(),
+            layout_at_sink: OnceLock::new(),
+            progress,
+            announcement: Announcement { table: None, is_made: AtomicBool::new(true) },
         }
     }
 
     /// The same, announced by its first object with this table.
     pub(super) fn announced_by_object(self, table: Vec<u8>) -> LargeFile {
-        LargeFile { table: Some(table), is_announced: AtomicBool::new(false), ..self }
+        assert!(self.id.is_by_itself(), "only such a file is announced by an object");
+        let announcement = Announcement { table: Some(table), is_made: AtomicBool::new(false) };
+        LargeFile { announcement, ..self }
     }
 
-    /// Whether the sink commits it without another word as soon as it is whole.
+    /// Returns true if the sink commits the file without a message as soon as it is whole.
     pub(super) fn is_by_itself(&self) -> bool {
         self.id.is_by_itself()
     }
 
-    /// The table that the next object has to carry; nothing if the sink was told of the file.
+    /// Returns the entry table for the next object, or `None` if the sink knows the file.
     pub(super) fn table_to_send(&self) -> Option<&[u8]> {
-        self.table.as_deref().filter(|_| !self.is_announced())
+        self.announcement.table.as_deref().filter(|_| !self.is_announced())
     }
 
-    /// The sink is told of it.
+    /// Notes that the sink knows the file.
     pub(super) fn announced(&self) {
-        self.is_announced.store(true, Relaxed);
+        self.announcement.is_made.store(true, Relaxed);
     }
 
     pub(super) fn is_announced(&self) -> bool {
-        self.is_announced.load(Relaxed)
+        self.announcement.is_made.load(Relaxed)
     }
 
-    /// What a message says of it where its first object did not arrive well.
+    /// Returns the message that replaces a damaged inline announcement.
     pub(super) fn announcement(&self) -> Option<OpenFile> {
-        self.table.clone().map(|table| OpenFile { id: self.id.0, table, ..OpenFile::default() })
+        self.announcement.table.clone().map(|table| OpenFile { id: self.id.0, table, ..OpenFile::default() })
     }
 
-    fn progress(&self) -> MutexGuard<'_, Progress> {
+    fn progress(&self) -> MutexGuard<'_, FileProgress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Since when it has been open.
     pub(super) fn age(&self) -> Duration {
         self.opened.elapsed()
+    }
+
+    /// The file as it is now, under the path that the user knows.
+    pub(super) fn report(&self, path: Box<[u8]>) -> FileReport {
+        FileReport {
+            path,
+            bytes: self.wanted_bytes,
+            bytes_done: self.confirmed_bytes(),
+            open_ms: self.age().as_millis() as u64,
+        }
     }
 
     /// Bytes that the sink has confirmed.
@@ -160,7 +186,7 @@ impl LargeFile {
     /// Cuts the next object; nothing if there is none, or none is wanted any more.
     pub(super) fn cut(&self, cursor: &mut FileCursor) -> Option<ObjectExtent> {
         let mut progress = self.progress();
-        if progress.doom.is_some() {
+        if progress.aborted.is_some() {
             return None;
         }
         let extent = cursor.next()?;
@@ -168,14 +194,15 @@ impl LargeFile {
         Some(extent)
     }
 
-    /// So many cursors will cut it.
+    /// Sets the number of cursors that will cut the file.
     pub(super) fn expect_cursors(&self, count: usize) {
         self.progress().cursors = count;
     }
 
-    /// A cursor is gone: it was exhausted, or the file is doomed.
-    pub(super) fn cursor_ended(&self) -> Step {
+    /// A cursor is gone: it was exhausted, or the file is aborted.
+    pub(super) fn cursor_ended(&self) -> NextStep {
         let mut progress = self.progress();
+        assert!(progress.cursors > 0, "each cursor ends once");
         progress.cursors -= 1;
         progress.step()
     }
@@ -183,52 +210,57 @@ impl LargeFile {
     /// The sink has said where the file lies there.
     pub(super) fn placed_at_sink(&self, layout: Box<dyn Layout>) {
         // A second answer changes nothing.
-        let _ = self.place.set(layout);
+        let _ = self.layout_at_sink.set(layout);
     }
 
     /// The sink's target of the byte at `offset`, if it is known.
     pub(super) fn place_at_sink(&self, offset: u64) -> Option<TargetId> {
-        self.place.get().map(|layout| layout.extent_at(offset).target)
+        self.layout_at_sink.get().map(|layout| layout.extent_at(offset).target)
     }
 
     /// The sink has an object of `len` bytes.
-    pub(super) fn confirmed(&self, len: u64) -> Step {
+    pub(super) fn confirmed(&self, len: u64) -> NextStep {
         let mut progress = self.progress();
-        progress.in_flight -= 1;
+        progress.object_ended();
         progress.unconfirmed_bytes = progress.unconfirmed_bytes.saturating_sub(len);
         progress.step()
     }
 
-    /// An object will not arrive, and with it the file; true the first time, so that one failure is reported once.
-    pub(super) fn lost_one(&self, doom: Doom) -> (bool, Step) {
+    /// Ends an object that will not arrive, and with it the file. Returns true the first time, so that one
+    /// failure is reported once.
+    pub(super) fn lost_one(&self, reason: AbortReason) -> (bool, NextStep) {
         let mut progress = self.progress();
-        progress.in_flight -= 1;
-        let is_first = progress.doom.is_none();
-        progress.doom.get_or_insert(doom);
+        progress.object_ended();
+        let is_first = progress.aborted.is_none();
+        progress.aborted.get_or_insert(reason);
         (is_first, progress.step())
     }
 
     /// The sink or the last look at the file says that it can't be completed.
-    pub(super) fn doom(&self, doom: Doom) -> Step {
+    pub(super) fn abort(&self, reason: AbortReason) -> NextStep {
         let mut progress = self.progress();
-        progress.doom.get_or_insert(doom);
+        progress.aborted.get_or_insert(reason);
         progress.step()
     }
 
-    /// The sink was told to commit; what comes now is its answer.
+    /// Notes that the sink was told to commit. Its answer follows.
     pub(super) fn commit(&self) {
-        self.progress().is_committed = true;
+        let mut progress = self.progress();
+        assert!(progress.cursors == 0 && progress.in_flight == 0, "what is committed is all at the sink");
+        progress.is_committed = true;
     }
 
-    /// The sink's storage does not hold these bytes as they were written: they go once more, unless that happened too often.
-    pub(super) fn lacks(&self, bytes: u64) -> Result<(), Step> {
+    /// Prepares to send bytes again that the sink's storage does not hold as written. Fails after too many
+    /// tries.
+    pub(super) fn lacks(&self, bytes: u64) -> Result<(), NextStep> {
         let mut progress = self.progress();
         progress.is_committed = false;
         progress.refills += 1;
         if progress.refills >= OBJECT_ATTEMPTS_MAX {
-            progress.doom.get_or_insert(Doom::Reported);
+            progress.aborted.get_or_insert(AbortReason::Reported);
             return Err(progress.step());
         }
+        assert!(progress.in_flight == 0, "a committed file has no object on its way");
         progress.cursors = 1;
         progress.unconfirmed_bytes = bytes;
         Ok(())
@@ -245,19 +277,24 @@ impl ExtentFile for LargeFile {
     }
 
     fn spoilt(&self) {
-        // The next try reads the file into slots, and sees what is wrong with it. Nothing comes next before this object
-        // is answered.
-        self.doom(Doom::Changed);
+        // The next try reads the file into slots and finds the reason. No step follows before this object is
+        // answered.
+        self.abort(AbortReason::Changed);
     }
 }
 
-impl Progress {
-    fn step(&self) -> Step {
-        match self.doom {
-            _ if self.cursors > 0 || self.in_flight > 0 => Step::Wait,
-            Some(doom) => Step::Abandon(doom),
-            None if self.unconfirmed_bytes == 0 => Step::Settle,
-            None => Step::Wait,
+impl FileProgress {
+    fn object_ended(&mut self) {
+        assert!(self.in_flight > 0, "an object ends once, and was cut before");
+        self.in_flight -= 1;
+    }
+
+    fn step(&self) -> NextStep {
+        match self.aborted {
+            _ if self.cursors > 0 || self.in_flight > 0 => NextStep::Wait,
+            Some(reason) => NextStep::Abort(reason),
+            None if self.unconfirmed_bytes == 0 => NextStep::Commit,
+            None => NextStep::Wait,
         }
     }
 }

@@ -1,276 +1,236 @@
 //! The source: scan → queues → read → check → send.
 //!
-//! | room | what happens there | threads |
+//! From the bottom up; a module imports only from rows above its own.
+//!
+//! | module | what is in it | threads |
 //! | --- | --- | --- |
-//! | [`feeder`] | what the scan finds becomes bundles and large files in the target queues of a lane | scan |
-//! | [`offers`] | what the scan found waits here for the sink's word, where that has a journal (L12) | scan, `carrack-offer`, comm |
-//! | [`chunks`] | what comes in chunks in place of a scan, and when a chunk is at its end (Y3) | `carrack-feed`, I/O, comm |
-//! | [`lane`] | what the threads of one lane share (N2) | all |
-//! | [`targets`] | the file systems and targets that the scan has come across | scan, I/O |
-//! | [`queue`] | the target queues and what waits in them | all |
-//! | [`flow`] | how many objects are on their way to each of the sink's targets | all |
-//! | [`reader`] | takes work, leases a slot, reads, makes the check, posts the object | I/O |
-//! | [`bundle_filling`] | reads many small files into one slot (M7) | I/O |
+//! | [`chunks`] | chunks that come in place of a scan, and when one is at its end (Y3) | `carrack-feed`, I/O, comm |
 //! | [`large_file`] | one file that travels as objects of its own, from its opening to its end | I/O, comm |
+//! | [`work`] | what I/O threads do, and objects on their way by what they were made of | – |
+//! | [`tree`] | roots, file systems, and the opening of what lies there | scan, I/O |
+//! | [`sizing`] | numbers of lanes, threads and streams | – |
+//! | [`read_queue`] | target queues (L2), flow control by the sink's targets (L8), room for the scan | all |
+//! | [`send_queue`] | objects that are ready, endpoints that are free, credits | I/O, comm |
+//! | [`in_flight`] | objects on their way, by their ids | I/O, comm |
+//! | [`file_table`] | large files from their announcement to their end | I/O, comm |
+//! | [`backlog`] | a lane's work that is not done, counted | all |
+//! | [`offers`] | sections that wait for the sink's word, where that has a journal (L12) | scan, `carrack-offer`, comm |
+//! | [`clearing`], [`deletion`] | a removal at the sink that goes first; the proof that names are absent | scan, I/O, comm |
+//! | [`shared_counts`], [`context`] | what all lanes look at | all |
+//! | [`lane`] | one lane (N2): the parts above, together | all |
 //! | [`endings`] | what comes next for a file whose objects were answered | I/O, comm |
-//! | [`stands`] | what a sink asks that removes what is not here | I/O |
-//! | [`spill`] | what may go to flash when it can't leave, and comes back (L9): `crate::spill` | `carrack-spill`, `carrack-refill` |
-//! | [`outbox`] | objects that are ready, endpoints that are free, credits | I/O, comm |
-//! | [`comm`] | the sink's answers; endpoints that nobody drives | comm |
-//! | [`clearing`] | what waits until the sink has removed what is not here, if that goes first | scan, comm |
-//! | [`detail`] | what who watches is told beyond the counters | comm |
-//! | [`tuning`] | how many threads and connections are used (Y4, Y5) | comm |
+//! | [`existence`] | answers to the existence queries of a sink that removes | I/O |
+//! | [`sender`] | sends what was read, if a data connection is free | I/O, `carrack-send` |
+//! | [`file_opening`], [`bundle_filling`] | opens and announces a large file; reads small files into one slot (M7) | I/O |
+//! | [`reader`] | takes work, leases a slot, reads, makes the check | I/O |
+//! | [`spill`] | objects that can't leave go to flash and come back (L9): `crate::spill` | `carrack-spill`, `carrack-refill` |
+//! | [`overlap`], [`feeder`] | from the scan or a chunk to the read queue of a lane | scan, `carrack-feed`, `carrack-offer` |
+//! | [`detail`], [`tuning`], [`comm`] | reports; threads and connections that are used (Y4, Y5); the sink's answers | comm |
 
+mod backlog;
 mod bundle_filling;
 mod chunks;
 mod clearing;
 mod comm;
+mod context;
+mod deletion;
 mod detail;
 mod endings;
+mod existence;
 mod feeder;
-mod flow;
+mod file_opening;
+mod file_table;
+mod in_flight;
 mod lane;
 mod large_file;
 mod offers;
-mod outbox;
 mod overlap;
-mod queue;
+mod read_queue;
 mod reader;
-#[cfg(feature = "rivals")]
-mod rivals;
+mod send_queue;
+mod sender;
+mod shared_counts;
+mod sizing;
 mod spill;
-mod stands;
-mod targets;
+mod tree;
 mod tuning;
+mod work;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize};
-use std::thread;
+use std::thread::{self, Scope};
 
-use carrack_machine::NodeSet;
-use carrack_model::{Entry, EntryFailure, Kept, PartialRange, TransferSpec};
-use carrack_storage::{FileSystems, Identity, ScanRecord, ScanRoot};
-use carrack_transport::{SendEndpoint, StreamCount};
+use carrack_layout::FileSystems;
+use carrack_machine::{Duty, NodeSet};
+use carrack_model::{EntryFailure, Kept};
+use carrack_storage::{Identity, ScanRecord, ScanRoot};
+use carrack_transport::fabric::Hub;
+use carrack_transport::{Link, SendEndpoint};
 
 use crate::abort::Abort;
 use crate::chunks::ChunkFeed;
+use crate::context::SessionContext;
 use crate::counters::BothEnds;
 use crate::error::SessionError;
-use crate::ground::Camp;
-use crate::lanes::{LaneComm, LaneStart, decline, open_files, run_comms};
-use crate::report::Observer;
-use crate::settings::{Limits, Settings};
-use crate::sharing::Share;
+use crate::lanes::{LaneComm, LaneStart, decline, run_comms};
+use crate::placement::PlacedLanes;
 use crate::spill::{Spill, spills};
 use chunks::Chunks;
-use clearing::Clearing;
 use comm::SourceComm;
-use detail::Sizes;
-use flow::Place;
+use context::SourceContext;
+use deletion::DeletionProof;
 use lane::Lane;
 use offers::Offers;
-use stands::Evidence;
-pub(crate) use targets::RootStorage;
+use shared_counts::SharedCounts;
+pub(crate) use sizing::SinkCapacity;
+use sizing::SourceSizing;
+pub(crate) use tree::RootStorage;
+use tree::SourceTree;
+use work::SinkPlace;
 
-/// What a source needs to begin: the session stands, the roots are open.
+/// The state from which a source begins: an established session with open roots.
 pub(crate) struct SourceStart<'a> {
     /// At least one.
     pub(crate) lanes: Vec<LaneStart<Box<dyn SendEndpoint>>>,
-    /// Where the lanes are.
-    pub(crate) camp: &'a Camp,
-    pub(crate) spec: TransferSpec,
-    pub(crate) settings: &'a Settings,
+    /// The placement of the lanes.
+    pub(crate) camp: &'a PlacedLanes,
+    pub(crate) context: &'a SessionContext<'a>,
+    pub(crate) setup: SourceSetup,
+}
+
+/// The sources of a transfer, and the facts about its sink.
+pub(crate) struct SourceSetup {
     pub(crate) file_systems: FileSystems,
-    /// What the roots lie on.
+    /// The storage beneath the roots.
     pub(crate) storage: RootStorage,
     pub(crate) roots: Vec<ScanRoot>,
-    /// What the scan will have seen, where something is to be deleted.
+    /// The scan's record, in a transfer that deletes.
     pub(crate) record: Option<Arc<ScanRecord>>,
-    /// Where its work comes from, if it does not scan.
+    /// The chunk feed, if the work does not come from a scan.
     pub(crate) feed: Option<Arc<dyn ChunkFeed>>,
-    /// What went wrong with single sources before the start.
+    /// Failures of single sources before the start.
     pub(crate) failures: Vec<EntryFailure>,
     /// A directory that the scan must not enter, as the sink is writing there.
     pub(crate) destination: Option<Identity>,
-    /// For each lane.
-    pub(crate) credits: u32,
-    /// Large files that the sink may have open, of all lanes.
-    pub(crate) sink_open_files: usize,
-    /// The sink writes to several targets and says where files lie.
-    pub(crate) sink_has_targets: bool,
-    /// The sink has a journal: it is asked what it wants.
+    /// The capacity of the sink.
+    pub(crate) sink: SinkCapacity,
+    /// True if the sink has a journal and chooses the entries to send.
     pub(crate) sink_resumes: bool,
-    /// What is kept beyond mode and time, as far as both ends can.
+    /// Metadata beyond mode and time that both ends can keep.
     pub(crate) kept: Kept,
-    /// The sink takes files with holes.
-    pub(crate) takes_holes: bool,
-    /// Its part in sharing targets, if it has one.
-    pub(crate) share: Option<Arc<Share>>,
-    /// The one who watches, if the user started this end.
-    pub(crate) observer: Option<&'a dyn Observer>,
-}
-
-/// What all lanes of a source look at.
-struct Source<'a> {
-    spec: TransferSpec,
-    settings: &'a Settings,
-    limits: Limits,
-    roots: Vec<ScanRoot>,
-    file_systems: FileSystems,
-    camp: &'a Camp,
-    lane_count: usize,
-    /// I/O threads of all lanes.
-    io_threads: usize,
-    /// Whether all roots are in memory.
-    is_memory: bool,
-    /// Free slots that the sink has promised each lane.
-    credits: u32,
-    /// Large files that may be open here and at the sink, of all lanes.
-    open_files: usize,
-    /// Whether it matters where at the sink an object goes.
-    counts_flow: bool,
-    /// What waits for the sink's word, if it is asked.
-    offers: Option<Offers>,
-    /// What waits until the sink has removed what is not here, if that goes first.
-    clearing: Option<Clearing>,
-    /// What answers the questions of a sink that removes what is not here.
-    evidence: Option<Evidence>,
-    /// Questions that were answered.
-    stands_answered: AtomicU64,
-    /// What the work comes in, if it does not scan.
-    chunks: Option<Chunks>,
-    /// Lanes that have come to their end.
-    lanes_over: AtomicUsize,
-    sizes: Sizes,
-    kept: Kept,
-    /// Whether holes of files need not be read and sent.
-    leaves_holes: bool,
-    share: Option<Arc<Share>>,
-    observer: Option<&'a dyn Observer>,
 }
 
 /// Moves everything beneath the roots to the sink; returns both ends' counters.
 pub(crate) fn run(start: SourceStart<'_>, abort: &Abort) -> (BothEnds, Result<(), SessionError>) {
-    let SourceStart { lanes: starts, file_systems, storage, failures, destination, .. } = start;
-    let deletion = start.spec.sync.as_ref().and_then(|sync| sync.deletion.as_ref());
-    let believes_empty_sources = deletion.is_some_and(|deletion| deletion.by_empty_sources);
-    let evidence = start.record.map(|record| Evidence::new(record, believes_empty_sources));
-    let source = Source {
-        camp: start.camp,
-        file_systems,
-        lane_count: starts.len(),
-        io_threads: start.settings.io_thread_count(storage.depth),
-        is_memory: storage.is_memory,
-        credits: start.credits,
-        open_files: open_files().min(start.sink_open_files),
-        counts_flow: start.sink_has_targets,
-        offers: (start.spec.sync.is_some() || start.sink_resumes && !start.spec.dry_run)
-            .then(|| Offers::new(start.spec.sync.is_some())),
-        clearing: deletes_first(&start.spec).then(Clearing::new),
-        evidence,
-        stands_answered: AtomicU64::new(0),
-        chunks: start.feed.map(Chunks::new),
-        lanes_over: AtomicUsize::new(0),
-        sizes: Sizes::default(),
-        kept: start.kept,
-        // The digest of a file is made of what comes of it.
-        leaves_holes: start.takes_holes && !start.spec.report_digests,
-        spec: start.spec,
-        settings: start.settings,
-        limits: start.settings.limits(),
-        roots: start.roots,
-        share: start.share,
-        observer: start.observer,
+    let SourceStart { lanes: starts, camp, context, setup } = start;
+    let (spec, settings) = (context.spec.clone(), &context.settings);
+    let is_sync = spec.sync.is_some();
+    let asks_sink = is_sync || setup.sink_resumes && !spec.dry_run;
+    let source = SourceContext {
+        deletion: DeletionProof::new(&spec, setup.record),
+        tree: SourceTree { roots: setup.roots, file_systems: setup.file_systems },
+        camp,
+        sizing: SourceSizing::new(&spec, settings, &setup.storage, &setup.sink, starts.len()),
+        offers: asks_sink.then(|| Offers::new(is_sync)),
+        chunks: setup.feed.map(Chunks::new),
+        counts: SharedCounts::default(),
+        kept: setup.kept,
+        spec,
+        settings,
+        share: context.share.clone(),
+        observer: context.observer,
     };
-    source.run(starts, failures, destination, abort)
-}
-
-fn deletes_first(spec: &TransferSpec) -> bool {
-    let deletion = spec.sync.as_ref().and_then(|sync| sync.deletion.as_ref());
-    deletion.is_some_and(|deletion| deletion.first)
-}
-
-impl Source<'_> {
-    /// Bytes of an entry that are to be copied.
-    fn wanted_bytes(&self, entry: &Entry) -> u64 {
-        let of_part = |part: PartialRange| part.range_in(entry.size()).map_or(0, |range| range.len);
-        self.spec.part.map_or(entry.size(), of_part)
-    }
-
-    /// Where what is copied of a file of `size` bytes ends.
-    fn end_in(&self, size: u64) -> u64 {
-        self.spec.part.map_or(size, |part| part.end_in(size))
-    }
-
-    /// Streams of all lanes that are used at first, of so many that stand.
-    fn streams_at_start(&self, opened: usize) -> usize {
-        self.stream_count().used(opened)
-    }
-
-    fn stream_count(&self) -> StreamCount {
-        StreamCount::new(self.spec.streams, self.lane_count as u16, self.settings.tunes)
-    }
-
-    /// Each lane's logs on flash.
-    fn spills(&self, lanes: &[NodeSet]) -> Result<Vec<Vec<Spill<Option<Place>>>>, SessionError> {
-        let settings = &self.settings.spill;
-        let mut directories = &settings.source[..];
-        if self.spec.dry_run || self.is_memory {
-            directories = &[];
-        }
-        if self.is_memory && !settings.source.is_empty() {
-            self.camp.tell(
-                "spill: the sources are in memory, and read faster than it writes: not used".to_owned(),
-            );
-        }
-        spills(directories, settings, self.spec.slot_bytes as usize, lanes, |text| self.camp.tell(text))
-    }
-
-    fn run(
-        &self,
-        starts: Vec<LaneStart<Box<dyn SendEndpoint>>>,
-        failures: Vec<EntryFailure>,
-        destination: Option<Identity>,
-        abort: &Abort,
-    ) -> (BothEnds, Result<(), SessionError>) {
-        let nodes: Vec<NodeSet> = starts.iter().map(|start| start.crew.place().memory).collect();
-        let spills = match self.spills(&nodes) {
-            Ok(spills) => spills,
-            Err(error) => return (BothEnds::default(), Err(decline(starts, error))),
-        };
-        let prepare = |(start, spills): (LaneStart<_>, Vec<Spill<_>>)| {
-            Ok((Lane::new(self, start.endpoints, start.pool, start.crew, spills)?, (start.link, start.hub)))
-        };
-        let prepared: Result<Vec<_>, SessionError> = starts.into_iter().zip(spills).map(prepare).collect();
-        let (lanes, links): (Vec<Lane<'_>>, Vec<_>) = match prepared {
-            Ok(prepared) => prepared.into_iter().unzip(),
+    let nodes: Vec<NodeSet> = starts.iter().map(|start| start.crew.place().memory).collect();
+    let spills = match spills_of_lanes(&source, &nodes) {
+        Ok(spills) => spills,
+        Err(error) => return (BothEnds::default(), Err(decline(starts, error))),
+    };
+    let (mut lanes, mut rests) = (Vec::new(), Vec::new());
+    for (start, spills) in starts.into_iter().zip(spills) {
+        let LaneStart { link, endpoints, hub, pool, crew } = start;
+        let sizing = source.sizing.lane(endpoints.len());
+        match Lane::new(&source, endpoints, &sizing, pool, crew, spills) {
+            Ok(lane) => lanes.push(lane),
             Err(error) => return (BothEnds::default(), Err(error)),
-        };
-        let lanes = &lanes[..];
-        let first = &lanes[0];
-        failures.into_iter().for_each(|failure| first.fail(failure));
-        if let Some(chunks) = &self.chunks {
-            chunks.tell(first);
         }
-        thread::scope(|scope| {
-            first.fault.spawn(scope, first, "carrack-feed", move || feeder::run(self, lanes, destination));
-            lanes.iter().for_each(|lane| lane.start(scope));
-            let comm = |(index, (link, hub))| {
-                let lane: &Lane<'_> = &lanes[index];
-                let side = SourceComm::new(lanes, index);
-                LaneComm {
-                    link,
-                    hub,
-                    side,
-                    pool: &lane.pool,
-                    crew: &lane.crew,
-                    fault: &lane.fault,
-                    stop: lane,
-                }
-            };
-            let (side, result) =
-                run_comms(links.into_iter().enumerate().map(comm).collect(), self.settings.stall, abort);
-            (side.map(|side| side.both()).unwrap_or_default(), result)
-        })
+        rests.push((link, hub, sizing.thread_count));
+    }
+    setup.failures.into_iter().for_each(|failure| lanes[0].fail(failure));
+    if let Some(chunks) = &source.chunks {
+        chunks.tell(lanes[0].mail.waker());
+    }
+    run_lanes(&lanes, rests, setup.destination, abort)
+}
+
+/// Each lane's logs on flash.
+fn spills_of_lanes(
+    source: &SourceContext<'_>,
+    nodes: &[NodeSet],
+) -> Result<Vec<Vec<Spill<Option<SinkPlace>>>>, SessionError> {
+    let settings = &source.settings.spill;
+    let mut directories = &settings.source[..];
+    if source.spec.dry_run || source.sizing.is_memory {
+        directories = &[];
+    }
+    if source.sizing.is_memory && !settings.source.is_empty() {
+        let text = "spill: the sources are in memory, and read faster than it writes: not used";
+        source.camp.tell(text.to_owned());
+    }
+    let slot_bytes = source.spec.slot_bytes as usize;
+    spills(directories, settings, slot_bytes, nodes, |text| source.camp.tell(text))
+}
+
+/// A lane's link, its hub if it has one, and the number of its I/O threads.
+type LaneRest = (Link, Option<Box<dyn Hub>>, usize);
+
+/// Runs the threads of all lanes until the session ends. Each lane comes with its link and the number of its
+/// I/O threads.
+fn run_lanes(
+    lanes: &[Lane<'_>],
+    rests: Vec<LaneRest>,
+    destination: Option<Identity>,
+    abort: &Abort,
+) -> (BothEnds, Result<(), SessionError>) {
+    let (first, stall) = (&lanes[0], lanes[0].source.settings.stall);
+    thread::scope(|scope| {
+        first.fault.spawn(scope, first, "carrack-feed", move || feeder::run(lanes, destination));
+        let mut comms = Vec::new();
+        for (index, (link, hub, thread_count)) in rests.into_iter().enumerate() {
+            let lane = &lanes[index];
+            start_threads(lane, thread_count, scope);
+            let side = SourceComm::new(lanes, index);
+            let (pool, crew, fault) = (&lane.pool, &lane.crew, &lane.fault);
+            comms.push(LaneComm { link, hub, side, pool, crew, fault, stop: lane });
+        }
+        let (side, result) = run_comms(comms, stall, abort);
+        (side.map(|side| side.both()).unwrap_or_default(), result)
+    })
+}
+
+/// Starts a lane's I/O threads and those that move objects to flash and back.
+fn start_threads<'scope>(lane: &'scope Lane<'_>, thread_count: usize, scope: &'scope Scope<'scope, '_>) {
+    let spec = &lane.source.spec;
+    // Where nothing is sent, questions of a sync are answered all the same.
+    let thread_count = if spec.dry_run && spec.sync.is_none() { 0 } else { thread_count };
+    for i in 0..thread_count {
+        lane.fault.spawn(scope, lane, "carrack-read", move || {
+            let _seat = lane.crew.sit(Duty::Io(i));
+            reader::run(lane, i);
+        });
+    }
+    for spill in &lane.spills {
+        lane.fault.spawn(scope, lane, "carrack-spill", move || {
+            let _seat = lane.crew.sit(Duty::Io(0));
+            spill.write_out(lane);
+        });
+        lane.fault.spawn(scope, lane, "carrack-refill", move || {
+            let _seat = lane.crew.sit(Duty::Io(0));
+            spill.bring_back(lane);
+        });
+    }
+    if lane.send_queue.seals {
+        lane.fault.spawn(scope, lane, "carrack-send", move || {
+            let _seat = lane.crew.sit(Duty::Io(0));
+            sender::send_the_rest(lane);
+        });
     }
 }

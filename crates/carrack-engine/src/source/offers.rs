@@ -1,34 +1,35 @@
-//! What the scan found waits here for the sink's word, where that has a journal of an earlier session (L12).
+//! Scanned sections wait here for the sink's choice, where it has a journal of an earlier session (L12).
 //!
-//! The scan's threads offer sections, many in one message, and go on; the comm thread brings the answers; the thread
-//! `carrack-offer` queues what is wanted. So many may wait that a far sink does not hold up the scan.
+//! The scan's threads offer sections, many in one message, and continue. The comm thread brings the answers,
+//! and the thread `carrack-offer` queues the wanted entries. Enough sections may wait that a far sink does
+//! not hold up the scan.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
-use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use carrack_machine::Monitor;
 use carrack_model::limits::{CONTROL_BODY_BYTES_MAX, OFFER_ENTRIES_MAX, OFFERS_MAX};
 use carrack_model::{Entry, EntryKind, Extras, RangeSet, Section};
-use carrack_storage::digest_of;
 use carrack_wire::message::{Control, HeldRanges, Offer, Wanted};
 use carrack_wire::{TableWriter, ranges_from_message};
 
 use super::chunks::{Asked, FilePart, InChunk};
-use super::lane::Lane;
 use crate::error::SessionError;
 
-/// A table is sent when it has about so many bytes.
+/// The table size at which an offer is sent.
 const TABLE_BYTES: usize = CONTROL_BODY_BYTES_MAX / 2;
 
-/// More it never has: a message holds it. The longest path and the longest entry beneath it are less together.
+/// The maximum table size, which a message holds. The longest path and the longest entry together are
+/// shorter.
 const TABLE_BYTES_MAX: usize = CONTROL_BODY_BYTES_MAX - 64;
 
-/// What a record has beside names, targets, owners and attributes is less: its head, a digest, an inode number.
+/// An upper bound of a record's bytes besides names, targets, owners and attributes: its head, a digest, an
+/// inode number.
 const RECORD_BYTES: usize = 128;
 
-/// Shared by the scan, the comm thread of the first lane, and the thread that queues what is wanted.
+/// Offers of a session, shared by the scan, the comm thread of the first lane, and the thread
+/// `carrack-offer`.
 pub(super) struct Offers {
     /// The offer that is being put together.
     open: Mutex<Tray>,
@@ -38,14 +39,14 @@ pub(super) struct Offers {
     answered: Monitor<Answers>,
 }
 
-/// Where a section comes from.
+/// The origin of a section.
 #[derive(Clone)]
 pub(super) struct Origin {
     /// The device that it lies on.
     pub(super) device: u64,
     /// The chunk that it is of, if work comes so.
     pub(super) chunk: Option<InChunk>,
-    /// What of its files is this session's; all if nothing is said.
+    /// The part of its files that this session handles, or `None` for whole files.
     pub(super) part: Option<FilePart>,
     /// It is offered: its bytes count as work until it is queued, or not wanted.
     pub(super) _asked: Option<Arc<Asked>>,
@@ -81,9 +82,9 @@ struct Answers {
     is_ended: bool,
 }
 
-/// What the sink wants of a section.
+/// The sink's choice in a section.
 pub(super) struct Answered {
-    /// What it has nothing of.
+    /// Entries of which the sink holds nothing.
     pub(super) section: Section,
     pub(super) origin: Origin,
     /// Large files of which it holds something.
@@ -101,7 +102,8 @@ impl Tray {
         is_first || self.table.len() + bytes_of(entry) <= TABLE_BYTES_MAX
     }
 
-    /// Puts in what fits of a section, each entry as `write` writes it; what is left of it is returned, and the tray is full.
+    /// Adds the entries of a section that fit, written by `write`. Returns the remaining entries if the tray
+    /// is full.
     fn put(
         &mut self,
         section: Section,
@@ -126,6 +128,7 @@ impl Tray {
             extras: None,
             entries: rest,
         });
+        assert!(self.table.len() <= TABLE_BYTES_MAX || self.entry_count <= 1, "a message holds each table");
         self.sections.push((Section { directory, metadata, extras, entries: taken }, origin));
         rest
     }
@@ -145,9 +148,16 @@ impl Offers {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks which entries of a section the sink wants. On a thread of the scan, which waits while too much is unanswered.
-    pub(super) fn offer(&self, section: Section, origin: &Origin, lane: &Lane<'_>) -> ControlFlow<()> {
-        let mut digests = lane.digests(&section).into_iter();
+    /// Offers the entries of a section to the sink by `say`, with the digests of its files where contents are
+    /// compared. Runs on a thread of the scan, which waits while too many offers are open.
+    pub(super) fn offer(
+        &self,
+        section: Section,
+        digests: Vec<Option<[u8; 32]>>,
+        origin: &Origin,
+        say: &dyn Fn(Control),
+    ) -> ControlFlow<()> {
+        let mut digests = digests.into_iter();
         let mut rest = Some(section);
         while let Some(section) = rest {
             let mut tray = self.tray();
@@ -161,16 +171,16 @@ impl Offers {
             let full = is_full.then(|| std::mem::take(&mut *tray));
             drop(tray);
             if let Some(full) = full {
-                self.send(full, lane)?;
+                self.send(full, say)?;
             }
         }
         ControlFlow::Continue(())
     }
 
-    fn send(&self, tray: Tray, lane: &Lane<'_>) -> ControlFlow<()> {
+    fn send(&self, tray: Tray, say: &dyn Fn(Control)) -> ControlFlow<()> {
         let Tray { table, sections, .. } = tray;
         let Some(id) = self.wait_for_room(sections) else { return ControlFlow::Break(()) };
-        lane.say(Control::Offer(Offer { id, table }));
+        say(Control::Offer(Offer { id, table }));
         ControlFlow::Continue(())
     }
 
@@ -196,6 +206,7 @@ impl Offers {
         let answered = choose(sections, wanted)?;
         self.answered.release(|answers| {
             answers.queue.extend(answered);
+            assert!(answers.open > 0, "each offer is answered once");
             answers.open -= 1;
         });
         Ok(())
@@ -210,22 +221,22 @@ impl Offers {
         next.ok().flatten()
     }
 
-    /// Nothing follows soon: what was put together is offered.
-    pub(super) fn flush(&self, lane: &Lane<'_>) {
+    /// Sends the offer in the making, as no further section follows soon.
+    pub(super) fn flush(&self, say: &dyn Fn(Control)) {
         let last = std::mem::take(&mut *self.tray());
         if !last.sections.is_empty() {
             // Breaks off only where the session ends.
-            let _ = self.send(last, lane);
+            let _ = self.send(last, say);
         }
     }
 
-    /// The scan has ended: what is left is offered.
-    pub(super) fn end(&self, lane: &Lane<'_>) {
-        self.flush(lane);
+    /// Sends the last offer at the end of the scan.
+    pub(super) fn end(&self, say: &dyn Fn(Control)) {
+        self.flush(say);
         self.answered.release(|answers| answers.is_ended = true);
     }
 
-    /// Nobody waits any more.
+    /// Ends all waiting.
     pub(super) fn close(&self) {
         self.waiting.close();
         self.answered.close();
@@ -250,7 +261,7 @@ fn recorded(writer: TableWriter<'_>, entry: &Entry) {
     writer.with(extras.as_ref()).whole(entry);
 }
 
-/// An entry with what a sink needs that compares it: all that it has, and the digest of its contents if that counts.
+/// Writes an entry for a sink that compares: all of its metadata, and its digest where contents count.
 fn compared(writer: TableWriter<'_>, entry: &Entry, digests: &mut impl Iterator<Item = Option<[u8; 32]>>) {
     let mut writer = writer.with(entry.extras.as_deref());
     let digest = digests.next().flatten();
@@ -262,27 +273,7 @@ fn compared(writer: TableWriter<'_>, entry: &Entry, digests: &mut impl Iterator<
     }
 }
 
-impl Lane<'_> {
-    /// Digests of a section's files, where contents are compared; nothing else.
-    fn digests(&self, section: &Section) -> Vec<Option<[u8; 32]>> {
-        let by_contents = self.source.spec.sync.as_ref().is_some_and(|sync| sync.by_contents);
-        if !by_contents {
-            return Vec::new();
-        }
-        // What can't be read fails where it is sent.
-        let Ok(held) = self.source.open_directory(&section.directory) else { return Vec::new() };
-        let digest = |entry: &Entry| match entry.kind {
-            EntryKind::Regular { .. } => {
-                let located = self.source.locate(&section.directory, held.as_fd(), entry).ok()?;
-                digest_of(located.as_fd(), located.name(), located.follow).ok()
-            }
-            EntryKind::Symlink { .. } | EntryKind::Special(_) => None,
-        };
-        section.entries.iter().map(digest).collect()
-    }
-}
-
-/// What of the sections is wanted. Those of which nothing is left, and which say nothing of their directory, are left out.
+/// Returns the wanted entries. Sections without entries and without directory metadata are left out.
 fn choose(sections: Vec<(Section, Origin)>, wanted: &Wanted) -> Result<Vec<Answered>, SessionError> {
     let count: usize = sections.iter().map(|(section, _)| section.entries.len()).sum();
     if wanted.entries.len() != count.div_ceil(8) {

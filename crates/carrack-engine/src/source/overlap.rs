@@ -1,8 +1,8 @@
-//! Sources that become one directory at the sink: of two entries that would get one place there, that of the source that was named first is
-//! copied, and the other is an entry that failed.
+//! Sources that become one directory at the sink. Of two entries for one place, the one from the source named
+//! first is copied, and the other one fails.
 //!
-//! Whether an earlier source has an entry is asked of its file system, and only where sources are merged. Patterns are not regarded: what
-//! they leave out of one source keeps its place. Used by the scan's threads.
+//! Earlier sources are asked for an entry through their file systems, and only where sources are merged.
+//! Patterns don't count: an excluded entry keeps its place. Runs on the scan's threads.
 
 use std::io::ErrorKind;
 use std::os::fd::AsFd;
@@ -11,23 +11,24 @@ use std::sync::Arc;
 use carrack_model::{Directory, Entry, FailureKind, RelPath, Section};
 use carrack_storage::{Present, RootKind, ScanRoot, look_at};
 
+use super::deletion::beneath;
 use super::lane::Lane;
-use super::stands::beneath;
 
 const DETAIL: &str =
     "a source that was named before has an entry for the same place: only that one is copied";
 
-/// Whether places of the sources may be the same.
+/// Returns true if two sources may have entries for one place.
 pub(super) fn are_merged(roots: &[ScanRoot]) -> bool {
     let is_whole = |root: &ScanRoot| matches!(&root.what, RootKind::Tree { sink } if sink.is_root());
     roots.len() > 1 && roots.iter().any(is_whole)
 }
 
 impl Lane<'_> {
-    /// Takes out of a section what has its place from an earlier source; false if nothing of its directory can be copied.
+    /// Removes entries from a section whose places an earlier source has. Returns false if nothing of the
+    /// directory can be copied.
     pub(super) fn leave_places(&self, section: &mut Section) -> bool {
         let directory = &*Arc::clone(&section.directory);
-        let before = self.source.roots.iter().take(directory.root_index as usize);
+        let before = self.source.tree.roots.iter().take(directory.root_index as usize);
         for root in before {
             match &root.what {
                 RootKind::Name { sink_directory, sink_name, .. } => {
@@ -74,12 +75,12 @@ impl Lane<'_> {
     }
 
     fn tell_place_taken(&self, directory: &Directory, name: &[u8]) {
-        let root = &self.source.roots[directory.root_index as usize].root;
+        let root = &self.source.tree.roots[directory.root_index as usize].root;
         self.fail_path(root.full_path(&directory.source, name), FailureKind::InTheWay, DETAIL);
     }
 }
 
-/// Whether something else than a directory stands in the path.
+/// Returns true if a component of the path exists and is no directory.
 fn has_other(root: &ScanRoot, path: &RelPath) -> bool {
     let mut path = path.clone();
     while let Some((above, name)) = path.split_last() {

@@ -1,4 +1,4 @@
-//! What waits at the source for the sink to take it, and may lie on flash meanwhile (L9).
+//! Objects that wait at the source for credits, and may lie on flash meanwhile (L9).
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -8,71 +8,75 @@ use carrack_plan::SpillVerdict;
 use carrack_transport::{Outgoing, Payload};
 use carrack_wire::FrameHeader;
 
-use super::flow::Place;
 use super::lane::Lane;
-use super::reader;
+use super::sender;
+use super::work::SinkPlace;
 use crate::error::SessionError;
 use crate::spill::{Moved, SpillSide};
 
-/// Objects that stay ready for each stream, whatever comes.
+/// The number of objects for each stream that never go to flash.
 const KEPT_FOR_EACH_STREAM: usize = 2;
 
 impl SpillSide for Lane<'_> {
-    type Place = Option<Place>;
+    type Place = Option<SinkPlace>;
 
     fn moved(&self) -> Moved {
-        Moved { came: self.counters.bytes_read.load(Relaxed), went: self.outbox.left_bytes() }
+        Moved { came: self.counters.bytes_read.load(Relaxed), went: self.send_queue.left_bytes() }
     }
 
-    /// Who finds nothing to do because the sink has no room for it is held back, too.
+    /// Idle readers are held back, too, if work waits only for room at the sink.
     fn held_back(&self) -> f64 {
-        let (unoccupied, is_parking) =
-            (self.queue.waiter_count(), self.queue.with(|queue| queue.is_parking()));
+        let (unoccupied, is_parking) = (self.read_queue.waiter_count(), self.read_queue.is_parking());
         let parked = if is_parking { unoccupied } else { 0 };
-        let waiting = self.pool.waiter_count() + self.outbox.waiter_count() + parked;
-        let busy = self.readers.open_to().saturating_sub(unoccupied - parked);
+        let waiting = self.pool.waiter_count() + self.send_queue.waiter_count() + parked;
+        let busy = self.read_queue.reader_count().saturating_sub(unoccupied - parked);
         waiting.min(busy) as f64 / busy.max(1) as f64
     }
 
     fn take_youngest(
         &self,
         fit: &dyn Fn(&FrameHeader) -> bool,
-    ) -> Option<(Option<Place>, FrameHeader, Slot)> {
-        let kept = KEPT_FOR_EACH_STREAM * self.outbox.endpoint_count.max(1);
-        let (header, slot) = self.outbox.take_last(kept, fit)?;
+    ) -> Option<(Option<SinkPlace>, FrameHeader, Slot)> {
+        let kept = KEPT_FOR_EACH_STREAM * self.send_queue.endpoint_count.max(1);
+        let (header, slot) = self.send_queue.take_last(kept, fit)?;
         Some((self.place_of(header.object), header, slot))
     }
 
-    fn put_back(&self, _place: Option<Place>, header: FrameHeader, slot: Slot) {
-        self.outbox.put_last(header, slot);
+    fn put_back(&self, _place: Option<SinkPlace>, header: FrameHeader, slot: Slot) {
+        self.send_queue.put_last(header, slot);
     }
 
     /// On its way it is not any more: others may be.
-    fn set_aside(&self, place: Option<Place>, _object: ObjectId) {
-        self.arrived(place);
+    fn set_aside(&self, place: Option<SinkPlace>, _object: ObjectId) {
+        self.read_queue.arrived(place);
     }
 
-    fn has_room(&self, place: Option<Place>) -> bool {
-        place.is_none_or(|place| self.queue.with(|queue| queue.has_room_at_sink(place)))
+    fn has_room(&self, place: Option<SinkPlace>) -> bool {
+        place.is_none_or(|place| self.read_queue.has_room_at_sink(place))
     }
 
-    fn departs(&self, place: Option<Place>) {
-        place.into_iter().for_each(|place| self.queue.with(|queue| queue.departs(place)));
+    fn departs(&self, place: Option<SinkPlace>) {
+        place.into_iter().for_each(|place| self.read_queue.departs(place));
     }
 
-    fn bring_back(&self, _place: Option<Place>, header: FrameHeader, slot: Slot) -> Result<(), SessionError> {
+    fn bring_back(
+        &self,
+        _place: Option<SinkPlace>,
+        header: FrameHeader,
+        slot: Slot,
+    ) -> Result<(), SessionError> {
         let outgoing = Outgoing { header, payload: Payload::Slot(slot) };
-        let departure = self.outbox.bring_first(outgoing, || self.mail.wake());
-        reader::drive(self, departure)
+        let departure = self.send_queue.bring_first(outgoing, || self.mail.wake());
+        sender::drive(self, departure)
     }
 
     fn lost(&self, object: ObjectId) {
         self.withdraw(object);
     }
 
-    /// What is read goes there, whether the sink has room for it or not.
+    /// Reads on without regard to room at the sink.
     fn opened(&self, is_open: bool) {
-        self.queue.release_many(self.io_threads, |queue| queue.lift_flow(is_open));
+        self.read_queue.lift_flow(is_open);
     }
 
     fn words(&self, verdict: SpillVerdict) -> &'static str {

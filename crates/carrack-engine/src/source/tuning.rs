@@ -1,10 +1,10 @@
-//! Turns the session's knobs while it runs (Y4, Y5, Y7): takes samples, asks the tuner, does what it says.
+//! Applies the tuner to a running session (Y4, Y5, Y7): takes samples, and sets the chosen values.
 //!
-//! The tuner is `carrack-plan`'s and pure. Here are its eyes (counters, queues, the kernel's view of the connections and of the CPUs)
-//! and its hands: gates for threads, the outbox's connections, a message to the sink.
+//! The tuner of `carrack-plan` is pure. This module provides its input (counters, queues, the kernel's view
+//! of connections and CPUs) and its output: active readers, data connections in use, and a message to the
+//! sink.
 
 use std::path::Path;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use carrack_machine::CpuUse;
@@ -14,12 +14,9 @@ use carrack_transport::PathState;
 use carrack_wire::message::{Counters, Knobs};
 
 use super::lane::Lane;
-use super::queue::Queue;
-#[cfg(feature = "rivals")]
-use super::rivals::Rivals;
 use crate::counters::sum_of;
 
-/// How often the tuner is told how the session does.
+/// The interval between two samples.
 const SAMPLE_EVERY: Duration = Duration::from_millis(250);
 
 /// A session that lasted less has hardly tried anything.
@@ -37,12 +34,10 @@ pub(super) struct Tuning<'a> {
     size: SizeClass,
     /// The sink's knobs as it was told.
     told: Option<Knobs>,
-    /// What was decided and not told yet.
+    /// A decision that was not reported yet.
     decision: Option<String>,
     /// The shortest that the path had.
     round_trip: Option<Duration>,
-    #[cfg(feature = "rivals")]
-    rivals: Option<Rivals>,
 }
 
 impl<'a> Tuning<'a> {
@@ -65,23 +60,21 @@ impl<'a> Tuning<'a> {
             told: None,
             decision: None,
             round_trip: None,
-            #[cfg(feature = "rivals")]
-            rivals: None,
         })
     }
 
-    /// When the next sample is due.
+    /// Returns the time of the next sample.
     pub(super) fn due(&self) -> Instant {
         self.due
     }
 
-    /// What was decided since the last time, in words.
+    /// Takes the decisions since the last call, in words.
     pub(super) fn take_decision(&mut self) -> Option<String> {
         self.decision.take()
     }
 
-    /// Looks, if it is time, at a session whose sink has said this of itself last; what the sink is to be told. An older one, which says
-    /// nothing, is left alone.
+    /// Takes a sample if it is due, with the sink's last counters. Returns new knobs for the sink. An older
+    /// sink without these counters is left alone.
     pub(super) fn look(&mut self, sink: &Counters, now: Instant) -> Option<Knobs> {
         if now < self.due {
             return None;
@@ -91,10 +84,6 @@ impl<'a> Tuning<'a> {
             return None;
         }
         let sample = self.sample(sink, now);
-        #[cfg(feature = "rivals")]
-        if let Some(values) = Rivals::turn(&mut self.rivals, &sample, || ranges(self.lanes, sink)) {
-            return self.turn(values);
-        }
         let mut tuner = self.tuner.take().unwrap_or_else(|| self.new_tuner(sink));
         if let Some(round_trip) = self.round_trip {
             tuner.set_round_trip(round_trip);
@@ -120,14 +109,14 @@ impl<'a> Tuning<'a> {
         }
     }
 
-    /// Leaves what was found out to later sessions, if that took long enough to be worth something.
+    /// Stores the result for later sessions, if the session lasted long enough.
     pub(super) fn leave(&self) {
         let lasted = self.began.elapsed() >= WORTH_KEEPING;
         let history = self.lanes[0].source.settings.history.as_ref();
         if let (true, Some(tuner), Some(history)) = (lasted, &self.tuner, history) {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             let record = tuner.record(now.as_secs());
-            // One that has just begun anew knows less than the last one did.
+            // A tuner that has just restarted knows less than the stored record.
             if record.bytes_per_s > 0 {
                 history.0.keep(self.size, &record);
             }
@@ -139,33 +128,34 @@ impl<'a> Tuning<'a> {
         self.cpu_part = self.cpu.look().unwrap_or(self.cpu_part);
         Sample {
             at: now - self.began,
-            bytes: self.lanes.iter().map(Lane::answered_bytes).sum(),
-            objects: self.lanes.iter().map(|lane| lane.objects_answered.load(Relaxed)).sum(),
+            bytes: self.lanes.iter().map(|lane| lane.backlog.answered_bytes()).sum(),
+            objects: self.lanes.iter().map(|lane| lane.in_flight.answered_count()).sum(),
             sent,
             retransmitted,
             cpu: self.cpu_part,
             work: self.work(),
             is_held: self.is_held(),
-            outbox: self.outbox(),
+            outbox: self.send_queue_fill(),
             sink_queue: Some(self.of_slots(sink.write_waiting.into(), sink.write_slots.into())),
         }
     }
 
-    /// Whether a limit or a grant has held a lane back since the last time.
+    /// Returns true if a limit or a grant has held a lane back since the last call.
     fn is_held(&self) -> bool {
-        self.lanes.iter().filter(|lane| lane.queue.with(Queue::take_hold)).count() > 0
+        self.lanes.iter().filter(|lane| lane.read_queue.take_hold()).count() > 0
     }
 
     /// Objects' worth of work that waits, if that is enough for all threads.
     fn work(&self) -> u64 {
         let slot_bytes = u64::from(self.lanes[0].source.spec.slot_bytes);
         let saturated = self.lanes.iter().filter(|lane| lane.is_saturated());
-        saturated.map(|lane| lane.backlog_bytes() / slot_bytes).sum()
+        saturated.map(|lane| lane.backlog.bytes() / slot_bytes).sum()
     }
 
-    /// What was read and is not with the kernel: what threads are sending is as much in the way as what waits.
-    fn outbox(&self) -> QueueFill {
-        let fills = self.lanes.iter().map(|lane| lane.outbox.fill());
+    /// Returns the bytes that were read and are not with the kernel. Objects being sent count like waiting
+    /// ones.
+    fn send_queue_fill(&self) -> QueueFill {
+        let fills = self.lanes.iter().map(|lane| lane.send_queue.fill());
         let (waiting, capacity) = fills.fold((0, 0), |sum, fill| (sum.0 + fill.0, sum.1 + fill.1));
         self.of_slots(waiting as u64, capacity as u64)
     }
@@ -177,42 +167,48 @@ impl<'a> Tuning<'a> {
 
     /// Segments that all connections have sent, and those among them that were sent again.
     fn segments(&mut self) -> (u64, u64) {
-        let paths: Vec<PathState> =
-            self.lanes.iter().flat_map(Lane::paths).filter(|path| path.segments > 0).collect();
+        let paths: Vec<PathState> = self
+            .lanes
+            .iter()
+            .flat_map(|lane| lane.send_queue.paths())
+            .filter(|path| path.segments > 0)
+            .collect();
         let shortest = paths.iter().map(|path| path.round_trip).min();
         self.round_trip = [self.round_trip, shortest].into_iter().flatten().min();
         (paths.iter().map(|path| path.segments).sum(), paths.iter().map(|path| path.retransmitted).sum())
     }
 
-    /// Every lane gets its part of what the tuner wants, and at least one of each; what the sink is to be told.
+    /// Gives every lane its part of the chosen values, at least one of each. Returns new knobs for the sink.
     fn turn(&mut self, values: PerKnob<u32>) -> Option<Knobs> {
         let part = |value: u32| (value as usize).div_ceil(self.lanes.len());
         let streams = part(values.streams);
-        // One for each stream: whoever sends stays with its stream until the object is out.
+        // One for each stream: a sending thread keeps its stream until the object is out.
         let readers = part(values.readers).max(streams);
         for lane in self.lanes {
-            lane.set_readers(readers);
-            lane.outbox.use_endpoints(streams);
+            lane.read_queue.set_readers(readers);
+            lane.send_queue.use_endpoints(streams);
         }
         let knobs = Knobs { streams: values.streams, writers: values.writers };
         (self.told != Some(knobs)).then(|| *self.told.insert(knobs))
     }
 }
 
-/// What may be turned, and how far: what the user chose stays.
+/// Returns the range of each knob. The user's choices are fixed.
 fn ranges(lanes: &[Lane<'_>], sink: &Counters) -> PerKnob<KnobRange> {
     let source = lanes[0].source;
     let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
     let of_all = |count: fn(&Lane<'_>) -> usize| number(lanes.iter().map(count).sum());
-    let opened = of_all(|lane| lane.outbox.endpoint_count);
+    let opened = of_all(|lane| lane.send_queue.endpoint_count);
     let stock = Stock {
         lanes: number(lanes.len()),
-        readers_at_start: of_all(|lane| lane.io_threads),
-        threads: of_all(|lane| lane.thread_count),
-        streams_at_start: number(source.streams_at_start(opened as usize)),
+        readers_at_start: of_all(|lane| lane.read_queue.threads_at_start()),
+        threads: number(
+            lanes.iter().map(|lane| source.sizing.lane(lane.send_queue.endpoint_count).thread_count).sum(),
+        ),
+        streams_at_start: number(source.sizing.streams.used(opened as usize)),
         streams_opened: opened,
-        is_memory: source.is_memory,
-        is_near: source.stream_count().is_near(opened as usize),
+        is_memory: source.sizing.is_memory,
+        is_near: source.sizing.streams.is_near(opened as usize),
     };
     // More would be more requests at targets that others use.
     let is_nice = source.settings.scheduling.policy == PolicyChoice::Adaptive { nice: true };
@@ -236,7 +232,7 @@ fn ranges(lanes: &[Lane<'_>], sink: &Counters) -> PerKnob<KnobRange> {
     }
 }
 
-/// What the source's lanes have to turn, all together.
+/// The adjustable resources of all lanes together.
 struct Stock {
     lanes: u32,
     readers_at_start: u32,
@@ -244,16 +240,16 @@ struct Stock {
     threads: u32,
     streams_at_start: u32,
     streams_opened: u32,
-    /// Whether what is read lies in memory.
+    /// True if the sources lie in memory.
     is_memory: bool,
-    /// Whether the streams were opened for a near path.
+    /// True if the streams were opened for a near path.
     is_near: bool,
 }
 
 impl Stock {
     fn readers(&self) -> KnobRange {
         if self.is_memory {
-            // One for each core: nothing is waited for. The threads beyond are for streams, of which each takes one.
+            // One for each core, as reads never wait. Further threads are for streams, one for each.
             return KnobRange::fixed(self.readers_at_start);
         }
         KnobRange::new(self.lanes, self.threads, self.readers_at_start)
@@ -264,7 +260,8 @@ impl Stock {
         let is_of_cores = self.is_memory && self.is_near;
         let most =
             if is_of_cores { self.streams_opened.min(self.readers_at_start) } else { self.streams_opened };
-        // Fewer would hardly bring more; between two that share a path and have nearly as many nobody could tell what is better.
+        // A smaller step would gain little: two sessions with nearly as many streams on one path could not
+        // tell which number is better.
         KnobRange::doubling(self.streams_at_start, most, self.streams_at_start)
     }
 }
@@ -273,7 +270,8 @@ impl Stock {
 mod tests {
     use super::*;
 
-    /// Of one lane on a machine of `cores` cores, near enough for eight streams, of which two are used at first.
+    /// One lane on a machine of `cores` cores on a near path with eight streams, of which two are in use at
+    /// first.
     fn near(cores: u32, is_memory: bool) -> Stock {
         Stock {
             lanes: 1,

@@ -4,6 +4,7 @@
 //! | room | what happens there |
 //! | --- | --- |
 //! | here | a lane's log, and the two threads that write it and bring back from it |
+//! | [`side`] | what the spill asks of a lane |
 //! | [`shelf`] | what lies on flash |
 //! | [`watch`] | what of an end is looked at to tell whether anything has to go there |
 //!
@@ -12,6 +13,7 @@
 //! the oldest first, in a few slots of its own. An end says what waits there in its [`SpillSide`].
 
 mod shelf;
+mod side;
 mod watch;
 
 use std::hash::Hash;
@@ -25,7 +27,6 @@ use bytesize::ByteSize;
 use carrack_machine::{
     Attempt, Closed, Monitor, NodeSet, Slot, SlotPool, SpillLog, SysFiles, deal, node_of_directory,
 };
-use carrack_model::ObjectId;
 use carrack_model::limits::SPILLED_OBJECTS_MAX;
 use carrack_plan::{SpillGate, SpillVerdict};
 use carrack_wire::FrameHeader;
@@ -34,60 +35,11 @@ use twox_hash::XxHash3_128;
 use crate::error::SessionError;
 use crate::spill_settings::{SpillDirectory, SpillSettings};
 use shelf::{Held, Shelf};
-pub(crate) use watch::Moved;
+pub(crate) use side::{Moved, STAGING_SLOTS, SpillSide};
 use watch::Watch;
-
-/// Slots for what comes back: enough that the disk reads while objects go on.
-pub(crate) const STAGING_SLOTS: usize = 8;
 
 /// Bytes of the tables of bundles on flash, at most: their entries stay in the source's memory, some four times as long.
 const TABLE_BYTES_MAX: u64 = 16 << 20;
-
-/// A lane at one end: what waits there, and where it goes on.
-pub(crate) trait SpillSide {
-    /// Where an object goes, as far as places have room of their own.
-    type Place: Copy + Eq + Hash;
-
-    /// Bytes that came and went so far.
-    fn moved(&self) -> Moved;
-
-    /// The part of those who fill slots that wait for one, 0 to 1.
-    fn held_back(&self) -> f64;
-
-    /// Takes the youngest object that waits, if it is in a slot, `fit`, and more wait than are needed to go on meanwhile. What has
-    /// come back stays.
-    fn take_youngest(&self, fit: &dyn Fn(&FrameHeader) -> bool) -> Option<(Self::Place, FrameHeader, Slot)>;
-
-    /// It waits as before.
-    fn put_back(&self, place: Self::Place, header: FrameHeader, slot: Slot);
-
-    /// It is on flash, and its slot is free.
-    fn set_aside(&self, place: Self::Place, object: ObjectId);
-
-    /// Whether an object may come back that goes there.
-    fn has_room(&self, place: Self::Place) -> bool;
-
-    /// One will.
-    fn departs(&self, place: Self::Place);
-
-    /// It waits again, before all others.
-    fn bring_back(&self, place: Self::Place, header: FrameHeader, slot: Slot) -> Result<(), SessionError>;
-
-    /// It will not come back: the source reads it again.
-    fn lost(&self, object: ObjectId);
-
-    /// What comes goes there from now on; or it does not any more.
-    fn opened(&self, is_open: bool);
-
-    /// What a verdict means here, for people.
-    fn words(&self, verdict: SpillVerdict) -> &'static str;
-
-    /// To the user, with `-v`.
-    fn tell(&self, text: String);
-
-    /// Ends the session.
-    fn raise(&self, error: SessionError);
-}
 
 /// One lane's log in one directory.
 pub(crate) struct Spill<P> {

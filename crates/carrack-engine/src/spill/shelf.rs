@@ -6,7 +6,7 @@ use std::hash::Hash;
 use carrack_machine::SpillRecord;
 use carrack_wire::FrameHeader;
 
-use super::{STAGING_SLOTS, SpillSide};
+use super::side::{STAGING_SLOTS, SpillSide};
 
 /// Objects on flash by where they go, the oldest first.
 pub(super) struct Shelf<P> {
@@ -88,7 +88,7 @@ mod tests {
     use carrack_plan::SpillVerdict;
     use carrack_wire::FrameKind;
 
-    use super::super::Moved;
+    use super::super::side::Moved;
     use super::*;
     use crate::error::SessionError;
 

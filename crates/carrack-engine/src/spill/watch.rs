@@ -4,22 +4,13 @@ use std::time::{Duration, Instant};
 
 use carrack_plan::SpillWindow;
 
-use super::SpillSide;
+use super::side::{Moved, SpillSide};
 
 /// How often it is looked who waits.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Looks that make a window.
 const LOOKS: u32 = 4;
-
-/// Bytes in objects, from the beginning of a session.
-#[derive(Clone, Copy)]
-pub(crate) struct Moved {
-    /// Into slots, from storage or from the network.
-    pub(crate) came: u64,
-    /// To where they go next.
-    pub(crate) went: u64,
-}
 
 /// Looks, from which windows are made.
 pub(super) struct Watch {

@@ -3,7 +3,8 @@
 use carrack_model::{ByteRange, RelPath};
 
 use super::file_check::{FileCheck, RANGE_BYTES};
-use super::path_of;
+use super::finding::path_of;
+use super::item::Item;
 use crate::examine::Sight;
 
 /// Some names of one directory. The path is that at the source, or beneath the place at the sink.
@@ -11,26 +12,6 @@ use crate::examine::Sight;
 pub(super) struct Batch {
     pub(super) directory: Option<RelPath>,
     pub(super) items: Vec<Item>,
-}
-
-/// One of the names, as far as it is known.
-pub(super) struct Item {
-    pub(super) name: Box<[u8]>,
-    /// Bytes, once it was looked at.
-    pub(super) size: u64,
-    /// By which it is remembered.
-    pub(super) key: Option<u128>,
-    /// What a manifest says.
-    pub(super) digest: Option<[u8; 32]>,
-    /// Its metadata differ: it is told and counted, whatever its contents are.
-    pub(super) is_told: bool,
-}
-
-impl Item {
-    /// Of which nothing but the name is known, and what a manifest says.
-    pub(super) fn new(name: Box<[u8]>, digest: Option<[u8; 32]>) -> Item {
-        Item { name, size: 0, key: None, digest, is_told: false }
-    }
 }
 
 impl Batch {

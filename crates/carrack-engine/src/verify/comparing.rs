@@ -8,11 +8,14 @@ use std::io;
 use carrack_model::{ByteRange, PartialRange, PathProblem, RelPath, Side, escape};
 use carrack_storage::BrowsedKind;
 
-use super::batch::{Batch, Item, key, range_key};
+use super::batch::{Batch, key, range_key};
+use super::examiner::Examiner;
 use super::file_check::FileCheck;
+use super::finding::{Difference, Finding, Verified, path_of};
+use super::item::Item;
 use super::judge::{Verdict, differing, digest_of, judge, judge_listed, judge_part};
-use super::metadata::HardLinks;
-use super::{Difference, Examiner, Finding, Kept, MetadataChecks, Verified, path_of};
+use super::kept::Kept;
+use super::metadata::{HardLinks, MetadataChecks};
 use crate::error::SessionError;
 use crate::examine::{
     PIECE_BYTES_MAX, PIECE_BYTES_MIN, PieceRange, QUESTIONS_MAX, Question, Sight, Standing, WHOLE_BYTES_MAX,

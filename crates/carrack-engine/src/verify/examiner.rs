@@ -9,8 +9,9 @@ use rustix::event::{PollFd, PollFlags};
 use crate::abort::Abort;
 use crate::error::SessionError;
 use crate::examine::{Answer, Bench, Manners, Question, Sight, Top, Walked};
+use crate::role::Role;
 use crate::session::verify::{FarExaminer, wait};
-use crate::settings::{Peer, Role};
+use crate::settings::Peer;
 
 /// Whoever waits here looks around this often, whether or not anything wakes it.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);

@@ -5,8 +5,8 @@ use std::mem;
 use carrack_journal::{FileDigest, Subtree};
 use carrack_model::{ByteRange, RelPath, Side};
 
-use super::Difference;
-use super::batch::Item;
+use super::finding::Difference;
+use super::item::Item;
 use crate::examine::{PIECE_BYTES_MAX, PIECE_BYTES_MIN, PIECES_MAX};
 
 /// Bytes of one question about a large file: at 50 MB/s, five seconds.

@@ -3,7 +3,7 @@
 use carrack_model::{ByteRange, Side, Special};
 use carrack_storage::BrowsedKind;
 
-use super::Difference;
+use super::finding::Difference;
 use crate::examine::{Sight, Standing};
 
 /// What is to be done about a name.

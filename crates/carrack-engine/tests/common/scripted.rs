@@ -11,10 +11,8 @@ use std::thread::{self, JoinHandle};
 
 use carrack_engine::{Abort, Outcome, Role, Settings, Transfer, copy_with_peer};
 use carrack_model::{FileId, Metadata, ObjectId, RelPath, TransferSpec};
-use carrack_wire::message::{
-    self, Control, DialFailed, Hello, OpenFile, Place, Refuse, SinkState, Spec, Welcome,
-};
-use carrack_wire::{FrameHeader, FrameKind, HEADER_BYTES, PREAMBLE_BYTES, Preamble, TableWriter};
+use carrack_wire::message::{Control, DialFailed, Hello, OpenFile, Place, Refuse, SinkState, Welcome};
+use carrack_wire::{FrameHeader, FrameKind, HEADER_BYTES, PREAMBLE_BYTES, Preamble, TableWriter, to_json};
 
 use super::{Recorder, channel, peer, serve_any};
 
@@ -156,8 +154,8 @@ impl Scripted {
         Hello {
             software: "a test".into(),
             session_key: vec![7; 32],
-            spec: Some(Spec::from(spec)),
-            settings: Some(message::Settings { pool_bytes: 1 << 20, ..Default::default() }),
+            spec: to_json(spec),
+            settings: r#"{"pool_bytes":1048576}"#.into(),
             ..Hello::default()
         }
     }
@@ -185,10 +183,6 @@ impl Scripted {
         self.say(Control::Welcome(Welcome {
             place: Some(Place { root: place, ..Place::default() }),
             lanes: 1,
-            selects: true,
-            knows_links: true,
-            prunes_first: true,
-            maps_owners: true,
             ..Welcome::default()
         }));
         self.dial_failed_back(spec);

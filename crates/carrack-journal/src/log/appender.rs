@@ -1,25 +1,25 @@
-//! The end of a journal's file, where records are written.
+//! The end of a journal's file, where records are appended.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use super::header::Key;
+use super::header::JournalKey;
 use super::{Batch, JournalError};
 
-/// Writes behind what is there, and no more after an error.
+/// Appends records, and refuses after an error.
 #[derive(Debug)]
 pub(super) struct Appender {
     file: File,
-    key: Key,
-    /// Where the next record goes.
+    key: JournalKey,
+    /// Offset of the next record.
     len: u64,
-    /// The batch as it is written; kept for its memory.
+    /// The sealed batch; kept to reuse its memory.
     sealed: Vec<u8>,
     is_poisoned: bool,
 }
 
 impl Appender {
-    pub fn new(file: File, key: Key, len: u64) -> Appender {
+    pub fn new(file: File, key: JournalKey, len: u64) -> Appender {
         Appender { file, key, len, sealed: Vec::new(), is_poisoned: false }
     }
 
@@ -27,7 +27,7 @@ impl Appender {
         &self.file
     }
 
-    /// Nothing is written from now on.
+    /// Makes every later append fail.
     pub fn poison(&mut self) {
         self.is_poisoned = true;
     }
@@ -36,7 +36,7 @@ impl Appender {
         if self.is_poisoned {
             return Err(JournalError::Poisoned);
         }
-        // Until everything has gone well: nobody knows what a failed write or sync left on the disk.
+        // Reset after success: a failed write or sync leaves the disk in an unknown state.
         self.is_poisoned = true;
         batch.seal(self.key, self.len, &mut self.sealed)?;
         self.file

@@ -1,29 +1,29 @@
-//! Records, and several of them one after the other.
+//! Records, and batches of them.
 //!
-//! Owns the framing. A record's check is made when it is appended, as it says where in which journal it belongs.
+//! Owns the framing. A record's check depends on the journal and the offset, and is computed at the append.
 
 use carrack_model::{ByteRange, RelPath};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::header::Key;
+use super::header::JournalKey;
 use super::{JournalError, SessionInfo};
 use crate::Subtree;
 
-/// Longest body: a table fits into a slot (`SLOT_BYTES_MAX`), and beside it stands a name.
+/// Longest body: a table fits into a slot (`SLOT_BYTES_MAX`), with room for a name.
 pub(super) const BODY_BYTES_MAX: usize = (64 << 20) + (64 << 10);
 
 /// Bytes before a record's body.
 pub(super) const HEAD_BYTES: usize = size_of::<RawHead>();
 
-/// Bytes of a record that its check does not cover: the check.
+/// Bytes of a record's check, which the check does not cover.
 const CHECK_BYTES: usize = 8;
 
-/// What a record says.
+/// Kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Kind {
+pub(super) enum RecordKind {
     Session = 1,
     Small = 2,
     Begin = 3,
@@ -34,9 +34,9 @@ pub(super) enum Kind {
     ModesRestored = 8,
 }
 
-impl Kind {
-    pub fn of(number: u8) -> Option<Kind> {
-        use Kind::{Begin, Done, Dropped, Held, Mode, ModesRestored, Session, Small};
+impl RecordKind {
+    pub fn of(number: u8) -> Option<RecordKind> {
+        use RecordKind::{Begin, Done, Dropped, Held, Mode, ModesRestored, Session, Small};
         let all = [Session, Small, Begin, Held, Done, Dropped, Mode, ModesRestored];
         all.into_iter().find(|&kind| kind as u8 == number)
     }
@@ -94,38 +94,38 @@ impl From<&RawRange> for ByteRange {
     }
 }
 
-/// Records that are to be appended together.
+/// Records to append together.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
-    /// Framed, with checks of 0.
+    /// Framed records with checks of 0.
     bytes: Vec<u8>,
 }
 
 impl Batch {
-    /// No records.
+    /// An empty batch.
     pub fn new() -> Batch {
         Batch::default()
     }
 
-    /// Files and links that are complete under their names: an entry table as it came with a bundle.
+    /// Records that the files and links of a bundle's entry table are complete under their names.
     pub fn small(&mut self, table: &[u8]) {
-        self.record(Kind::Small, |body| body.extend_from_slice(table));
+        self.record(RecordKind::Small, |body| body.extend_from_slice(table));
     }
 
-    /// A large file begins: its number (from [`super::Journal::next_number`]), a table of one section and one regular
-    /// file, and its temporary name in that section's directory.
+    /// Records the start of a large file: its number (from [`super::Journal::next_number`]), a table of one
+    /// section and one regular file, and its temporary name in that section's directory.
     pub fn begin(&mut self, number: u64, table: &[u8], temporary: &[u8]) {
         let raw = RawBegin { number: U64::new(number), temporary_len: U32::new(temporary.len() as u32) };
-        self.record(Kind::Begin, |body| {
+        self.record(RecordKind::Begin, |body| {
             body.extend_from_slice(raw.as_bytes());
             body.extend_from_slice(temporary);
             body.extend_from_slice(table);
         });
     }
 
-    /// Bytes of a large file are there, and what they hash to, if that is wanted.
+    /// Records that ranges of a large file are written, with their chaining values, if those are used.
     pub fn held(&mut self, number: u64, ranges: impl IntoIterator<Item = ByteRange>, subtrees: &[Subtree]) {
-        self.record(Kind::Held, |body| {
+        self.record(RecordKind::Held, |body| {
             let start = body.len();
             body.resize(start + size_of::<RawHeld>(), 0);
             let mut range_count = 0;
@@ -146,61 +146,62 @@ impl Batch {
         });
     }
 
-    /// A large file is complete under its name.
+    /// Records that a large file is complete under its name.
     pub fn done(&mut self, number: u64) {
-        self.record(Kind::Done, |body| body.extend_from_slice(&number.to_le_bytes()));
+        self.record(RecordKind::Done, |body| body.extend_from_slice(&number.to_le_bytes()));
     }
 
-    /// A large file was given up, and its temporary name is gone.
+    /// Records that a large file was given up and its temporary name removed.
     pub fn dropped(&mut self, number: u64) {
-        self.record(Kind::Dropped, |body| body.extend_from_slice(&number.to_le_bytes()));
+        self.record(RecordKind::Dropped, |body| body.extend_from_slice(&number.to_le_bytes()));
     }
 
-    /// The directory `path` had the permission bits `mode`, and is made accessible to its owner for as long as the session lasts.
+    /// Records that the directory `path` had the permission bits `mode` before the session gave its owner
+    /// access.
     pub fn mode(&mut self, path: &RelPath, mode: u32) {
-        self.record(Kind::Mode, |body| {
+        self.record(RecordKind::Mode, |body| {
             body.extend_from_slice(&mode.to_le_bytes());
             body.extend_from_slice(path.as_bytes());
         });
     }
 
-    /// All directories of [`Batch::mode`] records have their modes again.
+    /// Records that all directories of [`Batch::mode`] records have their modes again.
     pub fn modes_restored(&mut self) {
-        self.record(Kind::ModesRestored, |_| ());
+        self.record(RecordKind::ModesRestored, |_| ());
     }
 
     pub(super) fn session(&mut self, session: &SessionInfo) {
-        self.record(Kind::Session, |body| session.encode(body));
+        self.record(RecordKind::Session, |body| session.encode(body));
     }
 
-    /// Whether there are no records.
+    /// Returns true if there are no records.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// Bytes that appending it writes.
+    /// Bytes that an append of the batch writes.
     pub fn len_bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Forgets the records and keeps the memory.
+    /// Removes the records and keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
     }
 
-    fn record(&mut self, kind: Kind, write: impl FnOnce(&mut Vec<u8>)) {
+    fn record(&mut self, kind: RecordKind, write: impl FnOnce(&mut Vec<u8>)) {
         let start = self.bytes.len();
         self.bytes.resize(start + HEAD_BYTES, 0);
         write(&mut self.bytes);
-        // What does not fit into 32 bits is far beyond what `sealed` takes.
+        // A body beyond 32 bits is far beyond the limit of `seal`.
         let body_len = u32::try_from(self.bytes.len() - start - HEAD_BYTES).unwrap_or(u32::MAX);
         let head =
             RawHead { check: U64::new(0), body_len: U32::new(body_len), kind: kind as u8, reserved: [0; 3] };
         self.bytes[start..start + HEAD_BYTES].copy_from_slice(head.as_bytes());
     }
 
-    /// The records as they stand at `offset` of the journal with `key`, put into `out`.
-    pub(super) fn seal(&self, key: Key, offset: u64, out: &mut Vec<u8>) -> Result<(), JournalError> {
+    /// Writes the records to `out` with their checks for `offset` of the journal with `key`.
+    pub(super) fn seal(&self, key: JournalKey, offset: u64, out: &mut Vec<u8>) -> Result<(), JournalError> {
         out.clear();
         out.extend_from_slice(&self.bytes);
         let mut start = 0;
@@ -223,7 +224,7 @@ fn record_end(records: &[u8], start: usize) -> Result<usize, JournalError> {
     Ok(start + HEAD_BYTES + body_len)
 }
 
-/// The check of a whole record at `offset`: of everything in it but the check.
-pub(super) fn check_of(record: &[u8], key: Key, offset: u64) -> u64 {
+/// Computes the check of a whole record at `offset`, over everything but the check.
+pub(super) fn check_of(record: &[u8], key: JournalKey, offset: u64) -> u64 {
     xxh3_64_with_seed(&record[CHECK_BYTES..], key.halves().0 ^ offset)
 }

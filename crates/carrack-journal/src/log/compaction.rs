@@ -1,45 +1,46 @@
-//! A journal without what no longer matters: ranges that were joined, files that were dropped, sessions of the past.
+//! Compaction: a new journal without joined ranges, dropped files and past sessions.
 //!
-//! The new one is written beside the old one, synced, and takes its name in one step. Until then the old one is whole and
-//! in place, and a crash leaves at most the unfinished new one, which the next one empties.
+//! The new journal is written next to the old one, synced, and renamed over it. Until the rename the old one
+//! is complete and in place; a crash leaves at most the unfinished new one, which the next compaction
+//! empties.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use super::appender::Appender;
-use super::batch::Kind;
-use super::header::{self, About, Header, Key};
-use super::recovery::{Findings, Partial, begin_of, number_of};
+use super::batch::RecordKind;
+use super::header::{self, About, Header, JournalKey};
+use super::recovery::{Findings, begin_of, number_of};
 use super::scanner::{Record, Scanner};
 use super::{Batch, JournalError, SessionInfo};
 
-/// Garbage below this is not worth the trouble.
+/// Less garbage than this does not justify a compaction.
 const GARBAGE_BYTES_MIN: u64 = 1 << 20;
 
-/// Bytes of records that are written at once.
+/// Bytes of records in one write.
 const WRITE_BYTES: usize = 1 << 20;
 
-/// Whether the journal would become much shorter, see [`is_possible`].
+/// Returns true if compaction is possible and makes the journal much shorter.
 pub(super) fn is_worthwhile(findings: &Findings) -> bool {
     let garbage_bytes = findings.garbage_bytes;
     let is_much = garbage_bytes >= GARBAGE_BYTES_MIN && garbage_bytes > findings.statistics.journal_bytes / 2;
     is_much && is_possible(findings)
 }
 
-/// Not with soft sessions of this boot, as it would be lost which records end with it; nor where not everything was
-/// remembered.
+/// Returns false with soft sessions of this boot, as a compaction would lose which records end with the boot,
+/// and if some records were not remembered.
 pub(super) fn is_possible(findings: &Findings) -> bool {
     !findings.has_soft && findings.statistics.forgotten_records == 0
 }
 
-/// Writes the header and what counts of `old` to the empty `new`, and the session; it is not synced.
+/// Writes the header, the valid records of `old` and the session to the empty `new`, without a sync.
 pub(super) fn write(
     old: &File,
     header: &Header,
     findings: &Findings,
     session: &SessionInfo,
-    key: Key,
+    key: JournalKey,
     new: File,
 ) -> Result<Appender, JournalError> {
     let out = begin(new, &header.about, key)?;
@@ -53,8 +54,8 @@ pub(super) fn write(
     compaction.finish(session)
 }
 
-/// A journal of a header, in an empty file.
-pub(super) fn begin(new: File, about: &About, key: Key) -> Result<Appender, JournalError> {
+/// Begins a journal in an empty file with its header.
+pub(super) fn begin(new: File, about: &About, key: JournalKey) -> Result<Appender, JournalError> {
     let bytes = header::encode(about, key)?;
     new.write_all_at(&bytes, 0).map_err(JournalError::doing("writing the journal's header"))?;
     Ok(Appender::new(new, key, bytes.len() as u64))
@@ -65,7 +66,7 @@ struct Compaction<'a> {
     batch: Batch,
     boot: [u8; 16],
     counts: bool,
-    /// The tables of large files that are not among the partial ones: they are complete or dropped later.
+    /// The tables of large files that are not in `partials`: they are completed or dropped later.
     begun: BTreeMap<u64, Vec<u8>>,
     findings: &'a Findings,
 }
@@ -73,20 +74,24 @@ struct Compaction<'a> {
 impl Compaction<'_> {
     fn record(&mut self, record: &Record<'_>) -> Result<(), JournalError> {
         match record.kind {
-            Kind::Session => {
+            RecordKind::Session => {
                 let session = SessionInfo::decode(record.body);
                 self.counts = session.is_some_and(|session| !session.soft || session.boot == self.boot);
             }
-            Kind::Small if self.counts => self.batch.small(record.body),
-            Kind::Begin => self.begin(record),
-            Kind::Done if self.counts => {
+            RecordKind::Small if self.counts => self.batch.small(record.body),
+            RecordKind::Begin => self.begin(record),
+            RecordKind::Done if self.counts => {
                 if let Some(table) = number_of(record.body).ok().and_then(|number| self.begun.remove(&number))
                 {
                     self.batch.small(&table);
                 }
             }
-            Kind::Dropped => drop(number_of(record.body).ok().map(|number| self.begun.remove(&number))),
-            Kind::Small | Kind::Held | Kind::Done | Kind::Mode | Kind::ModesRestored => {}
+            RecordKind::Dropped => drop(number_of(record.body).ok().map(|number| self.begun.remove(&number))),
+            RecordKind::Small
+            | RecordKind::Held
+            | RecordKind::Done
+            | RecordKind::Mode
+            | RecordKind::ModesRestored => {}
         }
         self.write_if(WRITE_BYTES)
     }
@@ -101,9 +106,10 @@ impl Compaction<'_> {
     }
 
     fn finish(mut self, session: &SessionInfo) -> Result<Appender, JournalError> {
-        let says_something =
-            |partial: &&Partial| partial.held.run_count() > 0 || !partial.subtrees.is_empty();
-        for partial in self.findings.partials.iter().filter(says_something) {
+        for partial in &self.findings.partials {
+            if partial.held.run_count() == 0 && partial.subtrees.is_empty() {
+                continue;
+            }
             self.batch.held(partial.number, partial.held.iter(), &partial.subtrees);
             self.write_if(WRITE_BYTES)?;
         }

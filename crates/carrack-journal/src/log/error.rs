@@ -1,4 +1,4 @@
-//! What can be wrong with a journal, and what to do about it.
+//! Errors of the journal, and their remedies.
 
 use std::io;
 
@@ -6,59 +6,59 @@ use rustix::io::Errno;
 
 use super::SessionInfo;
 
-/// Why something was not done with a journal. Its scope is the transfer, its side the sink.
+/// Error of an operation on a journal. Its scope is the transfer, its side the sink.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// There is no journal of this transfer here.
+    /// The directory has no journal of this transfer.
     #[error("there is no such journal")]
     Missing,
-    /// There is a journal already: open it.
+    /// The journal exists: open it.
     #[error("there is a journal already")]
     Exists,
-    /// A live process has the journal. Its last session, where it can be read: the caller decides what to do.
+    /// A live process has the journal. Holds its last session, if readable; the caller decides.
     #[error("another process has the journal{}", holder(.0))]
     Busy(Option<Box<SessionInfo>>),
-    /// The file does not begin as a journal does.
+    /// The file has no journal header.
     #[error("not a carrack journal")]
     NotAJournal,
-    /// Somebody else made it, who must not say what is copied here.
+    /// Another user owns the journal, and must not decide which files are copied.
     #[error("the journal belongs to another user (uid {0})")]
     Foreign(u32),
     /// A newer carrack wrote it.
     #[error("a journal of version {0}, and this carrack knows versions up to {known}", known = super::VERSION)]
     Newer(u16),
-    /// Its header is damaged: nothing in it can be trusted.
+    /// The header is damaged: no record can be trusted.
     #[error("the journal's header is damaged")]
     DamagedHeader,
-    /// One record would be larger than a journal may hold.
+    /// A record exceeds the format's limit.
     #[error("a record of {0} bytes is too large for a journal")]
     TooLarge(u64),
-    /// An earlier write failed, and nothing is recorded on top of it.
+    /// An earlier write failed, and no record may follow it.
     #[error("the journal was given up after a write to it failed")]
     Poisoned,
-    /// The operating system refused.
+    /// A system call failed.
     #[error("{doing}: {source}")]
     Failed {
-        /// What was tried.
+        /// The failed step.
         doing: &'static str,
-        /// What it said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
 impl JournalError {
-    /// For `map_err`: what was tried.
+    /// For `map_err`: adds the failed step.
     pub(super) fn doing<E: Into<io::Error>>(doing: &'static str) -> impl FnOnce(E) -> JournalError {
         move |error| JournalError::Failed { doing, source: error.into() }
     }
 
-    /// Whether the file can't be read as a journal, so that nothing is lost with it.
+    /// Returns true if the file can't be read as a journal, so that its removal loses nothing.
     pub fn is_damage(&self) -> bool {
         matches!(self, JournalError::NotAJournal | JournalError::DamagedHeader)
     }
 
-    /// Whether the transfer can be done without this journal. What another process or a newer carrack does with it may depend
-    /// on it, and storage that fails is no place for files either.
+    /// Returns true if the transfer can be done without this journal. Another process or a newer carrack may
+    /// depend on its journal, and a file system with I/O errors should get no files either.
     pub fn is_dispensable(&self) -> bool {
         match self {
             JournalError::NotAJournal
@@ -70,7 +70,7 @@ impl JournalError {
         }
     }
 
-    /// What a user can do, where there is something.
+    /// Advice for the user, if there is any.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             JournalError::Busy(_) => Some("wait for the other transfer, or end it"),

@@ -1,5 +1,5 @@
-//! What the fuzz target reaches of the journal's inside (`fuzz/`): records that are sealed, whatever they say. No part of the
-//! interface.
+//! Access to the journal's internals for the fuzz target (`fuzz/`): sealed records of arbitrary contents. Not
+//! part of the interface.
 
 use std::os::fd::BorrowedFd;
 
@@ -8,16 +8,16 @@ use zerocopy::byteorder::little_endian::{U32, U64};
 
 use super::batch::{RawHead, check_of};
 use super::compaction::is_possible;
-use super::header::{self, Key};
+use super::header::{self, JournalKey};
 use super::journal::Opening;
 use super::{About, Journal, JournalError, Recovered, SessionInfo};
 
-/// The bytes of a journal with these records: what kind each says that it is, and its body.
+/// Encodes a journal of records with the given kinds and bodies.
 ///
 /// # Errors
-/// [`JournalError::TooLarge`] if `about` is.
+/// [`JournalError::TooLarge`] if `about` is too large.
 pub fn journal_of(about: &About, records: &[(u8, &[u8])]) -> Result<Vec<u8>, JournalError> {
-    let key = Key([7; 16]);
+    let key = JournalKey([7; 16]);
     let mut bytes = header::encode(about, key)?;
     for (kind, body) in records {
         let start = bytes.len();
@@ -31,7 +31,7 @@ pub fn journal_of(about: &About, records: &[(u8, &[u8])]) -> Result<Vec<u8>, Jou
     Ok(bytes)
 }
 
-/// Opens a journal and shortens it, worthwhile or not; nothing if that is not possible.
+/// Opens a journal and compacts it even if it is not worthwhile; `None` if that is not possible.
 ///
 /// # Errors
 /// Those of [`Journal::open`].

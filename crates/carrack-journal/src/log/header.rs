@@ -1,4 +1,4 @@
-//! How a journal begins: what it is, and what it is about.
+//! The header of a journal: its format and its transfer.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -13,36 +13,37 @@ use super::{JournalError, VERSION};
 
 const MAGIC: [u8; 8] = *b"carrackj";
 
-/// Longest header: Linux passes at most 6 MiB of arguments (`fs/exec.c`), and those are the names in it.
+/// Longest header: it holds names from the command line, and Linux passes at most 6 MiB of arguments
+/// (`fs/exec.c`).
 const HEADER_BYTES_MAX: usize = 8 << 20;
 
 const CHECK_BYTES: usize = 8;
 
-/// What a journal is about.
+/// The transfer that a journal belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct About {
-    /// Which transfer.
+    /// Transfer ID.
     pub id: TransferId,
-    /// How the destination stood when the transfer began: 0 a directory that was there, 1 made by the transfer, 2 its
-    /// parent is meant, and the destination's last name is the file's.
+    /// State of the destination at the start: 0 an existing directory, 1 created by the transfer, 2 a file
+    /// name in its parent.
     pub place: u8,
     /// The sources as they were typed, for people.
     pub sources: Vec<Vec<u8>>,
     /// The destination as it was typed, for people.
     pub destination: Vec<u8>,
-    /// The absolute path at the sink of the directory that the journal's paths are beneath; empty where it is not known.
+    /// Absolute path at the sink of the directory that the journal's paths are relative to; empty if unknown.
     pub root: Vec<u8>,
     /// The version of carrack that began the transfer.
     pub software: String,
-    /// When it began.
+    /// Time when it began.
     pub created: Timestamp,
 }
 
-/// The header's random bytes: what was in the same place of a disk before, or in another journal, has other ones.
+/// The header's random bytes, by which records of other journals and old disk contents are told apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Key(pub [u8; 16]);
+pub(super) struct JournalKey(pub [u8; 16]);
 
-impl Key {
+impl JournalKey {
     pub fn halves(self) -> (u64, u64) {
         let number = u128::from_le_bytes(self.0);
         (number as u64, (number >> 64) as u64)
@@ -53,8 +54,8 @@ impl Key {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub about: About,
-    pub key: Key,
-    /// Where the records begin.
+    pub key: JournalKey,
+    /// Offset of the first record.
     pub len: u64,
 }
 
@@ -75,8 +76,8 @@ struct RawHeader {
 
 const FIXED_BYTES: usize = size_of::<RawHeader>();
 
-/// The bytes of a header.
-pub(super) fn encode(about: &About, key: Key) -> Result<Vec<u8>, JournalError> {
+/// Encodes a header.
+pub(super) fn encode(about: &About, key: JournalKey) -> Result<Vec<u8>, JournalError> {
     let mut bytes = vec![0; FIXED_BYTES];
     for text in [about.software.as_bytes(), &about.destination, &about.root] {
         put(&mut bytes, text);
@@ -122,10 +123,10 @@ pub(super) fn read(file: &File) -> Result<Header, JournalError> {
         return Err(JournalError::DamagedHeader);
     }
     let about = about(raw, &checked[FIXED_BYTES..]).ok_or(JournalError::DamagedHeader)?;
-    Ok(Header { about, key: Key(raw.key), len: header_len as u64 })
+    Ok(Header { about, key: JournalKey(raw.key), len: header_len as u64 })
 }
 
-/// The header's length, if this can be a journal's.
+/// Returns the header's length, if the fixed part is valid.
 fn check_fixed(raw: &RawHeader) -> Result<usize, JournalError> {
     if raw.magic != MAGIC || raw.version.get() == 0 {
         return Err(JournalError::NotAJournal);
@@ -142,7 +143,7 @@ fn about(raw: &RawHeader, mut texts: &[u8]) -> Option<About> {
     let software = take(&mut texts)?;
     let destination = take(&mut texts)?.to_vec();
     let root = take(&mut texts)?.to_vec();
-    // Each source takes four bytes at least: a wrong count ends at the end of the texts.
+    // Each source takes at least four bytes: a wrong count ends at the end of the texts.
     let sources: Vec<Vec<u8>> =
         (0..raw.source_count.get()).map(|_| take(&mut texts).map(<[u8]>::to_vec)).collect::<Option<_>>()?;
     let created = Timestamp { seconds: raw.created_s.get(), nanoseconds: raw.created_ns.get() };
@@ -164,7 +165,7 @@ fn take<'a>(texts: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(text)
 }
 
-/// Fills `bytes`, or says `short` if the file ends before.
+/// Fills `bytes`, or returns `short` if the file ends before.
 fn read_at(file: &File, bytes: &mut [u8], offset: u64, short: JournalError) -> Result<(), JournalError> {
     match file.read_exact_at(bytes, offset) {
         Err(error) if error.kind() == ErrorKind::UnexpectedEof => Err(short),

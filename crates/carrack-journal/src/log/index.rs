@@ -1,8 +1,8 @@
-//! Which files are complete, for any number of them in bounded memory.
+//! An index of complete files, for any number of them in bounded memory.
 //!
-//! Owns sorted fingerprints of 16 bytes: of the name, and of everything by which a file is known to be the same. The last
-//! word on a name counts. Up to [`RUN_ENTRIES`] of them stay in memory; more go as sorted runs to a file without a name
-//! and are merged there.
+//! Owns sorted fingerprints of 16 bytes: hashes of the name and of the values that identify the file's state.
+//! The last record of a name counts. Up to [`RUN_ENTRIES`] of them stay in memory; more are written as sorted
+//! runs to a file without a name and merged there.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,20 +15,21 @@ use std::os::unix::fs::FileExt;
 use super::JournalError;
 use super::unnamed::unnamed_file;
 
-/// Fingerprints that are sorted in memory: 16 MiB, and half of that while they are sorted. A million files stay there.
+/// Fingerprints that are sorted in memory: 16 MiB, and half of that during the sort. A million files stay
+/// there.
 const RUN_ENTRIES: usize = 1 << 20;
 
-/// Runs that are merged at once, with [`MERGE_READ_BYTES`] of each: together 8 MiB.
+/// Runs of one merge, with [`MERGE_READ_BYTES`] of each: together 8 MiB.
 const RUNS_MERGED_MAX: usize = 64;
 
 const MERGE_READ_BYTES: usize = 128 << 10;
 
 const ENTRY_BYTES: usize = 16;
 
-/// Fingerprints of one look into the file: a page.
+/// Fingerprints of one read from the file: a page.
 const PAGE_ENTRIES: u64 = 4_096 / ENTRY_BYTES as u64;
 
-/// A file that is complete. Two of the same name differ in `state` unless they are the same file.
+/// A complete file. Two with the same name have different values of `state` unless they are the same file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Fingerprint {
     pub name: u64,
@@ -46,22 +47,22 @@ impl Fingerprint {
     }
 }
 
-/// Collects fingerprints in the journal's order.
+/// Collects fingerprints in the order of the journal.
 pub(super) struct IndexBuilder {
     directory: OwnedFd,
     run_entries: usize,
     run: Vec<Fingerprint>,
-    spilled: Option<Spilled>,
+    spilled: Option<SpilledRuns>,
 }
 
 /// Sorted runs in a file without a name.
-struct Spilled {
+struct SpilledRuns {
     file: File,
     len: u64,
     runs: Vec<Range<u64>>,
 }
 
-/// Finds fingerprints by their names.
+/// Looks up fingerprints by name.
 #[derive(Debug)]
 pub(super) enum Index {
     Memory(Vec<Fingerprint>),
@@ -73,7 +74,7 @@ pub(super) enum Index {
 }
 
 impl IndexBuilder {
-    /// What does not fit into memory goes to a file in `directory`.
+    /// A builder that spills to a file in `directory`.
     pub fn new(directory: OwnedFd) -> IndexBuilder {
         IndexBuilder::with_run(directory, RUN_ENTRIES)
     }
@@ -82,7 +83,7 @@ impl IndexBuilder {
         IndexBuilder { directory, run_entries, run: Vec::new(), spilled: None }
     }
 
-    /// Adds one; it replaces an earlier one of the same name.
+    /// Adds a fingerprint, which replaces an earlier one of the same name.
     pub fn add(&mut self, fingerprint: Fingerprint) -> Result<(), JournalError> {
         if self.run.len() == self.run_entries {
             self.spill()?;
@@ -91,7 +92,7 @@ impl IndexBuilder {
         Ok(())
     }
 
-    /// All that were added.
+    /// Builds the index.
     pub fn finish(mut self) -> Result<Index, JournalError> {
         if self.spilled.is_none() {
             sort(&mut self.run);
@@ -111,14 +112,14 @@ impl IndexBuilder {
             Some(spilled) => spilled,
             none => {
                 let file = unnamed_file(&self.directory).map_err(JournalError::doing(doing))?;
-                none.insert(Spilled { file, len: 0, runs: Vec::new() })
+                none.insert(SpilledRuns { file, len: 0, runs: Vec::new() })
             }
         };
         spilled.write_run(self.run.drain(..).map(Ok)).map_err(JournalError::doing(doing))
     }
 }
 
-/// By name; of several with one name the last stays.
+/// Sorts by name; the last of several with one name stays.
 fn sort(run: &mut Vec<Fingerprint>) {
     // Stable: equal names keep their order.
     run.sort_by_key(|fingerprint| fingerprint.name);
@@ -131,9 +132,10 @@ fn sort(run: &mut Vec<Fingerprint>) {
     });
 }
 
-impl Spilled {
+impl SpilledRuns {
     fn write_run(&mut self, run: impl Iterator<Item = io::Result<Fingerprint>>) -> io::Result<()> {
-        let mut out = BufWriter::with_capacity(MERGE_READ_BYTES, Tail { file: &self.file, offset: self.len });
+        let mut out =
+            BufWriter::with_capacity(MERGE_READ_BYTES, TailWriter { file: &self.file, offset: self.len });
         for fingerprint in run {
             out.write_all(&fingerprint?.to_bytes())?;
         }
@@ -143,12 +145,13 @@ impl Spilled {
         Ok(())
     }
 
-    /// Merges until one run is left: runs that were merged stand next to each other, so that the last word stays the last.
+    /// Merges until one run is left. Only adjacent runs are merged, so that the last record of a name stays
+    /// last.
     fn merge_all(&mut self) -> io::Result<Range<u64>> {
         while self.runs.len() > 1 {
             let runs = std::mem::take(&mut self.runs);
             for group in runs.chunks(RUNS_MERGED_MAX) {
-                let merged = Merge::new(self.file.try_clone()?, group)?;
+                let merged = RunMerge::new(self.file.try_clone()?, group)?;
                 self.write_run(merged)?;
             }
         }
@@ -156,13 +159,13 @@ impl Spilled {
     }
 }
 
-/// Writes at an offset that moves along.
-struct Tail<'a> {
+/// Writes at an advancing offset.
+struct TailWriter<'a> {
     file: &'a File,
     offset: u64,
 }
 
-impl Write for Tail<'_> {
+impl Write for TailWriter<'_> {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
         let count = self.file.write_at(buffer, self.offset)?;
         self.offset += count as u64;
@@ -190,17 +193,17 @@ impl Read for RunReader {
     }
 }
 
-/// Yields several runs as one.
-struct Merge {
-    /// With the entries that each has left.
+/// Merges several runs into one.
+struct RunMerge {
+    /// The readers, with their remaining entries.
     runs: Vec<(BufReader<RunReader>, u64)>,
-    /// The next of each run, by name and then by the run's place.
+    /// The next entry of each run, by name and then by the run's position.
     heads: BinaryHeap<Reverse<(u64, usize, u64)>>,
 }
 
-impl Merge {
-    fn new(file: File, runs: &[Range<u64>]) -> io::Result<Merge> {
-        let mut merge = Merge { runs: Vec::with_capacity(runs.len()), heads: BinaryHeap::new() };
+impl RunMerge {
+    fn new(file: File, runs: &[Range<u64>]) -> io::Result<RunMerge> {
+        let mut merge = RunMerge { runs: Vec::with_capacity(runs.len()), heads: BinaryHeap::new() };
         for (place, bytes) in runs.iter().enumerate() {
             let entries = (bytes.end - bytes.start) / ENTRY_BYTES as u64;
             let reader = RunReader { file: file.try_clone()?, bytes: bytes.clone() };
@@ -237,7 +240,7 @@ impl Merge {
     }
 }
 
-impl Iterator for Merge {
+impl Iterator for RunMerge {
     type Item = io::Result<Fingerprint>;
 
     fn next(&mut self) -> Option<io::Result<Fingerprint>> {
@@ -246,17 +249,22 @@ impl Iterator for Merge {
 }
 
 impl Index {
-    /// Whether the last file of this name was the same.
+    /// Returns true if the last file of this name was the same.
     pub fn contains(&self, wanted: Fingerprint) -> Result<bool, JournalError> {
-        let found = match self {
-            Index::Memory(all) => find_in_memory(all, wanted.name),
-            Index::File { file, bytes } => find_in_file(file, bytes, wanted.name)
-                .map_err(JournalError::doing("reading the journal's index"))?,
-        };
-        Ok(found == Some(wanted))
+        Ok(self.find(wanted.name)? == Some(wanted))
     }
 
-    /// Names in it.
+    /// The last file of this name.
+    pub fn find(&self, name: u64) -> Result<Option<Fingerprint>, JournalError> {
+        match self {
+            Index::Memory(all) => Ok(find_in_memory(all, name)),
+            Index::File { file, bytes } => {
+                find_in_file(file, bytes, name).map_err(JournalError::doing("reading the journal's index"))
+            }
+        }
+    }
+
+    /// Number of names.
     pub fn len(&self) -> u64 {
         match self {
             Index::Memory(all) => all.len() as u64,
@@ -265,8 +273,8 @@ impl Index {
     }
 }
 
-/// Names are even hashes: most lie within twice the root of their number from where they should be, and a search there
-/// touches less memory.
+/// Names are evenly distributed hashes: most lie within twice the root of their number from the expected
+/// position, and a search there touches less memory.
 fn find_in_memory(sorted: &[Fingerprint], name: u64) -> Option<Fingerprint> {
     let expected = ((u128::from(name) * sorted.len() as u128) >> 64) as usize;
     let around = 2 * sorted.len().isqrt();
@@ -281,9 +289,10 @@ fn search(sorted: &[Fingerprint], name: u64) -> Option<Fingerprint> {
     sorted.get(at).copied().filter(|found| found.name == name)
 }
 
-/// By interpolation, as names are even hashes: two or three pages are read, however many there are.
+/// Searches by interpolation, as names are evenly distributed hashes: it reads two or three pages, at any
+/// size.
 fn find_in_file(file: &File, bytes: &Range<u64>, name: u64) -> io::Result<Option<Fingerprint>> {
-    // Entries low..high may hold it; their names are between `least` and `most`.
+    // The name can be in entries low..high; their names are between `least` and `most`.
     let (mut low, mut high) = (0, (bytes.end - bytes.start) / ENTRY_BYTES as u64);
     let (mut least, mut most) = (0, u64::MAX);
     let mut memory = [0; PAGE_ENTRIES as usize * ENTRY_BYTES];
@@ -291,7 +300,7 @@ fn find_in_file(file: &File, bytes: &Range<u64>, name: u64) -> io::Result<Option
     let mut attempts = 0;
     while low < high {
         attempts += 1;
-        // Names are even unless somebody tried hard: then halving finds them too.
+        // An attacker may choose uneven names: then halving finds them.
         let guess = if attempts > 8 { low + (high - low) / 2 } else { between(low..high, least, most, name) };
         let first = guess.saturating_sub(PAGE_ENTRIES / 2).clamp(low, high - 1);
         let count = (high - first).min(PAGE_ENTRIES);
@@ -311,7 +320,7 @@ fn find_in_file(file: &File, bytes: &Range<u64>, name: u64) -> io::Result<Option
     Ok(None)
 }
 
-/// Where `name` lies among entries whose names are even between `least` and `most`.
+/// The expected position of `name` among entries with even names between `least` and `most`.
 fn between(entries: Range<u64>, least: u64, most: u64, name: u64) -> u64 {
     let span = u128::from(most.saturating_sub(least)) + 1;
     let part = u128::from(name.saturating_sub(least));
@@ -352,9 +361,11 @@ mod tests {
 
     #[test]
     fn more_runs_than_are_merged_at_once() {
-        let even = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let added: Vec<Fingerprint> =
-            (0..20_000u64).map(|n| Fingerprint { name: even(n % 15_000), state: n }).collect();
+        let mut added = Vec::new();
+        for n in 0..20_000u64 {
+            let name = (n % 15_000).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            added.push(Fingerprint { name, state: n });
+        }
         check(&added, 50);
     }
 

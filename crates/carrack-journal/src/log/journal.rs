@@ -1,7 +1,7 @@
-//! A transfer's journal while it is in use.
+//! A transfer's journal in use.
 //!
-//! Owns the open, locked file. Any thread appends; one write at a time. Whoever appends has made durable before what the
-//! records say.
+//! Owns the open, locked file. Any thread appends; one write at a time. The caller makes data durable before
+//! it appends their records.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,55 +12,55 @@ use carrack_model::TransferId;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::appender::Appender;
-use super::header::{self, About, Header, Key};
+use super::header::{self, About, Header, JournalKey};
 use super::index::IndexBuilder;
-use super::place::{Claimed, Place, is_locked};
+use super::location::{JournalLocation, LockedFile, is_locked};
 use super::recovery::{self, Findings, Partial, Recovered, Statistics};
 use super::scanner::Scanner;
 use super::{Batch, JournalError, SessionInfo, compaction};
 
-/// The journal of one transfer, which this process has for itself.
+/// The journal of one transfer, held by this process alone.
 #[derive(Debug)]
 pub struct Journal {
-    place: Place,
+    place: JournalLocation,
     is_locked: bool,
     end: Mutex<Appender>,
     next_number: AtomicU64,
 }
 
-/// What a journal says to whoever only looks.
+/// The contents of a journal for a reader.
 #[derive(Clone, Debug)]
 pub struct Contents {
-    /// What it is about.
+    /// The transfer.
     pub about: About,
     /// Counts.
     pub statistics: Statistics,
-    /// The files that were begun and not ended, by their numbers.
+    /// Unfinished files, by number.
     pub partials: Vec<Partial>,
-    /// Who wrote last.
+    /// The last session that wrote.
     pub last_session: Option<SessionInfo>,
-    /// Whether a process has it.
+    /// True if a process holds the journal.
     pub is_in_use: bool,
 }
 
-/// What a transfer's journal in `directory` is about; nothing if there is none. Takes no lock.
+/// Returns the transfer of a journal in `directory`; `None` without a journal. Takes no lock.
 ///
 /// # Errors
-/// [`JournalError::NotAJournal`], [`JournalError::Newer`], [`JournalError::DamagedHeader`], or what reading says.
+/// [`JournalError::NotAJournal`], [`JournalError::Newer`], [`JournalError::DamagedHeader`], or a read error.
 pub fn peek(directory: BorrowedFd<'_>, id: TransferId) -> Result<Option<About>, JournalError> {
-    match Place::new(directory, id)?.open() {
+    match JournalLocation::new(directory, id)?.open() {
         Err(JournalError::Missing) => Ok(None),
         file => header_of(&file?, id).map(|header| Some(header.about)),
     }
 }
 
-/// All that a transfer's journal says, in `boot` (see [`super::boot_id`]). Takes no lock and changes nothing; a process
-/// may be writing to it.
+/// Reads a transfer's journal in `boot` (see [`super::boot_id`]). Takes no lock and changes nothing; a
+/// process may be writing to the journal.
 ///
 /// # Errors
 /// [`JournalError::Missing`], and those of [`peek`].
 pub fn inspect(directory: BorrowedFd<'_>, id: TransferId, boot: [u8; 16]) -> Result<Contents, JournalError> {
-    let file = Place::new(directory, id)?.open()?;
+    let file = JournalLocation::new(directory, id)?.open()?;
     let header = header_of(&file, id)?;
     let is_in_use = is_locked(&file);
     let (mut findings, _) = recovery::recover(Scanner::new(&file, &header, u64::MAX)?, &header, boot, None)?;
@@ -68,28 +68,16 @@ pub fn inspect(directory: BorrowedFd<'_>, id: TransferId, boot: [u8; 16]) -> Res
     Ok(contents(header, findings, is_in_use))
 }
 
-/// What a transfer's journal says up to now, as [`Journal::open`] finds it, in `boot` (see [`super::boot_id`]). Takes no lock and
-/// changes nothing; a process may be writing to it.
+/// Removes a transfer's damaged journal from `directory`.
 ///
 /// # Errors
-/// [`JournalError::Missing`], and those of [`peek`].
-pub fn read(directory: BorrowedFd<'_>, id: TransferId, boot: [u8; 16]) -> Result<Recovered, JournalError> {
-    let place = Place::new(directory, id)?;
-    let file = place.open()?;
-    let header = header_of(&file, id)?;
-    recovered_from(&place, &file, &header, boot)
-}
-
-/// Takes a transfer's journal in `directory` out of the way, which is damaged: nothing can be read from it.
-///
-/// # Errors
-/// What the system says.
+/// A system error.
 pub fn set_aside(directory: BorrowedFd<'_>, id: TransferId) -> Result<(), JournalError> {
-    Place::new(directory, id)?.set_aside()
+    JournalLocation::new(directory, id)?.set_aside()
 }
 
 fn recovered_from(
-    place: &Place,
+    place: &JournalLocation,
     file: &File,
     header: &Header,
     boot: [u8; 16],
@@ -100,18 +88,18 @@ fn recovered_from(
 }
 
 impl Journal {
-    /// Makes a journal. It is durable when this returns.
+    /// Creates a journal. It is durable on return.
     ///
     /// # Errors
-    /// [`JournalError::Exists`], [`JournalError::Busy`] if another process is making it, or what the system says.
+    /// [`JournalError::Exists`], [`JournalError::Busy`] if another process is creating it, or a system error.
     pub fn create(
         directory: BorrowedFd<'_>,
         about: &About,
         session: &SessionInfo,
     ) -> Result<Journal, JournalError> {
-        let place = Place::new(directory, about.id)?;
+        let place = JournalLocation::new(directory, about.id)?;
         let claimed = place.begin().map_err(|error| with_holder(&place, about.id, error))?;
-        let Claimed { file, is_locked } = claimed;
+        let LockedFile { file, is_locked } = claimed;
         let end =
             if place.exists()? { Err(JournalError::Exists) } else { fill(&place, file, about, session) };
         let end = end.inspect_err(|_| place.discard())?;
@@ -119,11 +107,11 @@ impl Journal {
         Ok(Journal { place, is_locked, end: Mutex::new(end), next_number: AtomicU64::new(1) })
     }
 
-    /// Opens the journal of an earlier session: what is torn is cut off, what no longer matters is left out if that is
-    /// worthwhile, and this session is recorded.
+    /// Opens the journal of an earlier session: cuts off a torn end, compacts if that is worthwhile, and
+    /// records this session.
     ///
     /// # Errors
-    /// [`JournalError::Missing`], [`JournalError::Busy`], those of [`peek`], or what the system says.
+    /// [`JournalError::Missing`], [`JournalError::Busy`], those of [`peek`], or a system error.
     pub fn open(
         directory: BorrowedFd<'_>,
         id: TransferId,
@@ -134,7 +122,7 @@ impl Journal {
         if is_worthwhile { opening.compact(session) } else { opening.append(session) }
     }
 
-    /// Takes the journal of an earlier session to remove it: nothing can be appended.
+    /// Locks the journal of an earlier session for removal: appends fail.
     ///
     /// # Errors
     /// Those of [`Journal::open`].
@@ -152,36 +140,36 @@ impl Journal {
         Ok((journal, contents(header, findings, false)))
     }
 
-    /// Whether a lock keeps other processes away: not where the file system has none.
+    /// Returns true if a lock keeps other processes out; false on file systems without locks.
     pub fn is_locked(&self) -> bool {
         self.is_locked
     }
 
-    /// Appends the records with one write, and with `sync` makes them durable.
+    /// Appends the records with one write, and makes them durable if `sync` is set.
     ///
     /// # Errors
-    /// What the system says. After any error nothing can be appended any more: [`JournalError::Poisoned`].
+    /// A system error. After any error all appends fail: [`JournalError::Poisoned`].
     pub fn append(&self, batch: &Batch, sync: bool) -> Result<(), JournalError> {
         self.end.lock().unwrap_or_else(PoisonError::into_inner).append(batch, sync)
     }
 
-    /// A number for a large file, which no other one in this journal has.
+    /// Returns a new number for a large file, unique in this journal.
     pub fn next_number(&self) -> u64 {
         self.next_number.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Removes the journal: everything is done.
+    /// Removes the journal of a complete transfer.
     ///
     /// # Errors
-    /// What the system says.
+    /// A system error.
     pub fn remove(self) -> Result<(), JournalError> {
         self.place.remove()
     }
 }
 
-/// A locked journal that was read.
+/// A locked journal whose records were read.
 pub(super) struct Opening {
-    place: Place,
+    place: JournalLocation,
     file: File,
     is_locked: bool,
     header: Header,
@@ -194,8 +182,8 @@ impl Opening {
         id: TransferId,
         boot: [u8; 16],
     ) -> Result<Opening, JournalError> {
-        let place = Place::new(directory, id)?;
-        let Claimed { file, is_locked } = place.claim().map_err(|error| with_holder(&place, id, error))?;
+        let place = JournalLocation::new(directory, id)?;
+        let LockedFile { file, is_locked } = place.claim().map_err(|error| with_holder(&place, id, error))?;
         let header = header_of(&file, id)?;
         let mut recovered = recovered_from(&place, &file, &header, boot)?;
         if let Some(last) = recovered.last_session().filter(|last| !is_locked && is_another_process(last)) {
@@ -209,11 +197,11 @@ impl Opening {
         &self.recovered.findings
     }
 
-    /// Goes on behind the last whole record.
+    /// Continues behind the last whole record.
     fn append(self, session: &SessionInfo) -> Result<(Journal, Recovered), JournalError> {
         let statistics = self.recovered.findings.statistics;
         if statistics.cut_bytes > 0 {
-            // Synced before something is written there: else what is cut off could come back behind it.
+            // Synced before the next write: otherwise the torn end could reappear behind it.
             let doing = "cutting off the journal's torn end";
             self.file.set_len(statistics.journal_bytes).map_err(JournalError::doing(doing))?;
             self.file.sync_all().map_err(JournalError::doing(doing))?;
@@ -225,7 +213,7 @@ impl Opening {
         Ok(opened(self.place, self.is_locked, end, self.recovered))
     }
 
-    /// Goes on in a shorter journal. If that can't be written, in this one.
+    /// Continues in a compacted journal, or in the old one if that can't be written.
     pub(super) fn compact(self, session: &SessionInfo) -> Result<(Journal, Recovered), JournalError> {
         match self.shortened(session) {
             Ok(end) => {
@@ -239,7 +227,7 @@ impl Opening {
         }
     }
 
-    /// The shorter journal, which has the name by now; not if there is an error.
+    /// Writes the compacted journal, which has the journal's name on success only.
     fn shortened(&self, session: &SessionInfo) -> Result<Appender, JournalError> {
         let new = self.place.begin()?.file;
         let findings = &self.recovered.findings;
@@ -249,18 +237,28 @@ impl Opening {
     }
 }
 
-fn opened(place: Place, is_locked: bool, end: Appender, recovered: Recovered) -> (Journal, Recovered) {
+fn opened(
+    place: JournalLocation,
+    is_locked: bool,
+    end: Appender,
+    recovered: Recovered,
+) -> (Journal, Recovered) {
     let next_number = AtomicU64::new(recovered.findings.next_number);
     (Journal { place, is_locked, end: Mutex::new(end), next_number }, recovered)
 }
 
-/// Whether another process of this host wrote the session and lives.
+/// Returns true if another live process of this host wrote the session.
 fn is_another_process(session: &SessionInfo) -> bool {
     session.pid != std::process::id() && session.is_alive() == Some(true)
 }
 
-/// Writes a journal's first bytes and gives it its name.
-fn fill(place: &Place, file: File, about: &About, session: &SessionInfo) -> Result<Appender, JournalError> {
+/// Writes a journal's first bytes and renames it.
+fn fill(
+    place: &JournalLocation,
+    file: File,
+    about: &About,
+    session: &SessionInfo,
+) -> Result<Appender, JournalError> {
     let mut end = compaction::begin(file, about, random_key()?)?;
     let mut batch = Batch::new();
     batch.session(session);
@@ -269,12 +267,12 @@ fn fill(place: &Place, file: File, about: &About, session: &SessionInfo) -> Resu
     Ok(end)
 }
 
-fn header_of(file: &File, id: TransferId) -> Result<Header, JournalError> {
+pub(super) fn header_of(file: &File, id: TransferId) -> Result<Header, JournalError> {
     let header = header::read(file)?;
     if header.about.id == id { Ok(header) } else { Err(JournalError::DamagedHeader) }
 }
 
-/// Bytes behind the last whole record.
+/// Counts the bytes behind the last whole record.
 fn count_cut(file: &File, findings: &mut Findings) -> Result<(), JournalError> {
     let len = file.metadata().map_err(JournalError::doing("looking at the journal"))?.len();
     findings.statistics.cut_bytes = len.saturating_sub(findings.statistics.journal_bytes);
@@ -286,8 +284,8 @@ fn contents(header: Header, findings: Findings, is_in_use: bool) -> Contents {
     Contents { about: header.about, statistics, partials, last_session, is_in_use }
 }
 
-/// Adds to "busy" by whom.
-fn with_holder(place: &Place, id: TransferId, error: JournalError) -> JournalError {
+/// Adds the last session to [`JournalError::Busy`].
+fn with_holder(place: &JournalLocation, id: TransferId, error: JournalError) -> JournalError {
     match error {
         JournalError::Busy(None) => {
             let found = inspect(place.directory.as_fd(), id, [0; 16]).ok();
@@ -297,11 +295,11 @@ fn with_holder(place: &Place, id: TransferId, error: JournalError) -> JournalErr
     }
 }
 
-fn random_key() -> Result<Key, JournalError> {
+fn random_key() -> Result<JournalKey, JournalError> {
     let mut key = [0; 16];
     let doing = "asking for random bytes";
     let count = getrandom(&mut key, GetRandomFlags::empty()).map_err(JournalError::doing(doing))?;
-    // Up to 256 bytes come at once (getrandom(2)).
+    // Up to 256 bytes are returned at once (getrandom(2)).
     debug_assert_eq!(count, key.len());
-    Ok(Key(key))
+    Ok(JournalKey(key))
 }

@@ -1,18 +1,19 @@
-//! The journal of a transfer at its sink: what is complete, for the next session of the same transfer.
+//! The journal of a transfer at its sink: the record from which later sessions resume.
 //!
-//! One file, append-only, of checksummed records; `docs/formats/journal.md` has its bytes. One process at a time writes to
-//! it ([`Journal`]), any may look ([`peek`], [`inspect`]). What a record says was durable before it was written; that is its
-//! writer's affair.
+//! One append-only file of checksummed records; `docs/formats/journal.md` has its bytes. One process at a
+//! time writes to it ([`Journal`]), any process may read it ([`peek`], [`inspect`]). The writer makes data
+//! durable before it records them.
 
 mod appender;
 mod batch;
 mod compaction;
 mod error;
+mod follower;
 pub mod fuzzing;
 mod header;
 mod index;
 mod journal;
-mod place;
+mod location;
 mod recovery;
 mod scanner;
 mod session;
@@ -22,11 +23,12 @@ mod unnamed;
 
 pub use batch::Batch;
 pub use error::JournalError;
+pub use follower::Follower;
 pub use header::About;
-pub use journal::{Contents, Journal, inspect, peek, read, set_aside};
-pub use place::{file_name, id_of_file_name};
+pub use journal::{Contents, Journal, inspect, peek, set_aside};
+pub use location::{file_name, id_of_file_name};
 pub use recovery::{EntryKey, Partial, Recovered, Statistics};
 pub use session::{SessionInfo, boot_id};
 
-/// The newest version of the format that this build knows.
+/// The newest version of the format that this build supports.
 pub(crate) const VERSION: u16 = 1;

@@ -1,8 +1,8 @@
-//! What a journal says, read from its start: which files are complete, and which were begun.
+//! Recovery of a journal's contents: the complete files and the unfinished ones.
 //!
-//! Owns the rules by which records count. Must not change the file; [`super::Journal`] cuts it.
+//! Owns the rules by which records count. Must not change the file; [`super::Journal`] truncates it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use carrack_model::{ByteRange, Metadata, RangeSet, RelPath, Timestamp};
 use carrack_wire::{TableEntry, TableReader, TableRecord};
@@ -10,24 +10,24 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use zerocopy::FromBytes;
 use zerocopy::byteorder::little_endian::{U32, U64};
 
-use super::batch::{HEAD_BYTES, Kind, RawBegin, RawHeld, RawRange, RawSubtree};
-use super::header::{Header, Key};
+use super::batch::{HEAD_BYTES, RawBegin, RawHeld, RawRange, RawSubtree, RecordKind};
+use super::header::{Header, JournalKey};
 use super::index::{Fingerprint, Index, IndexBuilder};
 use super::scanner::{Record, Scanner};
 use super::{JournalError, SessionInfo};
 use crate::{FileDigest, Subtree};
 
-/// Bytes that unfinished files may take in memory: the longest names of all files that 16 sessions can leave behind, with
-/// half a million ranges. What is beyond is not remembered, and travels again.
+/// Memory for unfinished files: the longest names of all files that 16 sessions can leave unfinished, with
+/// half a million ranges. Files beyond the limit are forgotten, and sent again.
 const UNFINISHED_BYTES_MAX: usize = 64 << 20;
 
-/// What a range or a subtree takes in a tree, about.
+/// Approximate memory of a range or a subtree in a tree.
 const NODE_BYTES: usize = 96;
 
-/// What an unfinished file takes beside its names, about.
-const PARTIAL_BYTES: usize = 512;
+/// Approximate memory of an unfinished file without its names.
+const PARTIAL_BYTES: usize = 640;
 
-/// A file as its source saw it: it is the same if all of this is.
+/// A file's state at its source: two files are the same if all values are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryKey<'a> {
     /// Its name.
@@ -36,9 +36,9 @@ pub struct EntryKey<'a> {
     pub size: u64,
     /// Time of the last change of the contents.
     pub mtime: Timestamp,
-    /// Its inode number at the source; 0 where it is not known.
+    /// Inode number at the source; 0 if unknown.
     pub identity: u64,
-    /// Where a link points; nothing for a regular file.
+    /// Target of a link; `None` for a regular file.
     pub target: Option<&'a [u8]>,
 }
 
@@ -54,53 +54,66 @@ impl<'a> From<&TableEntry<'a>> for EntryKey<'a> {
     }
 }
 
-/// A large file that was begun, and neither completed nor dropped.
+/// A large file that is neither complete nor dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Partial {
-    /// Its number in the journal.
+    /// Number in the journal.
     pub number: u64,
-    /// Its directory beneath the root.
+    /// Directory, relative to the root.
     pub directory: RelPath,
-    /// Its name there.
+    /// Name in that directory.
     pub name: Box<[u8]>,
     /// Bytes of content.
     pub size: u64,
-    /// Mode and time of last change, as at the source.
+    /// Mode and modification time at the source.
     pub metadata: Metadata,
-    /// Its inode number at the source; 0 where it is not known.
+    /// Inode number at the source; 0 if unknown.
     pub identity: u64,
-    /// The name in `directory` under which its bytes are.
+    /// Temporary name in `directory`.
     pub temporary: Box<[u8]>,
-    /// The bytes that are there.
+    /// The ranges that are written.
     pub held: RangeSet,
-    /// What they hash to, where that was recorded; neighbours joined.
+    /// The recorded chaining values of these ranges; siblings joined.
     pub subtrees: Vec<Subtree>,
 }
 
-/// Counts of what a journal holds.
+impl Partial {
+    /// Key of the finished file.
+    pub fn key(&self) -> EntryKey<'_> {
+        EntryKey {
+            name: &self.name,
+            size: self.size,
+            mtime: self.metadata.mtime,
+            identity: self.identity,
+            target: None,
+        }
+    }
+}
+
+/// Counts of a journal's contents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Records that are whole.
+    /// Whole records.
     pub records: u64,
-    /// Bytes of the file up to the last of them.
+    /// Bytes of the file up to the last whole record.
     pub journal_bytes: u64,
-    /// Bytes behind it that were torn or damaged.
+    /// Torn or damaged bytes at the end.
     pub cut_bytes: u64,
-    /// Sessions that wrote to it.
+    /// Sessions that wrote to the journal.
     pub sessions: u64,
-    /// Complete files and links; one that was copied twice counts twice.
+    /// Complete files and links; two copies of the same file count twice.
     pub done: u64,
     /// Bytes of their contents.
     pub done_bytes: u64,
-    /// Bytes of unfinished files that are there.
+    /// Written bytes of unfinished files.
     pub held_bytes: u64,
-    /// Records that no longer count: of a session that synced nothing, in an earlier boot.
+    /// Records that no longer count: a soft session of an earlier boot wrote them.
     pub void_records: u64,
-    /// Records of unfinished files for which there was no memory.
+    /// Records of unfinished files beyond the memory limit.
     pub forgotten_records: u64,
 }
 
-/// What a journal said when it was opened.
+/// The state recovered from an opened journal.
 #[derive(Debug)]
 pub struct Recovered {
     pub(super) findings: Findings,
@@ -109,21 +122,21 @@ pub struct Recovered {
 }
 
 impl Recovered {
-    /// Whether the file with this key is complete under its name. Any thread.
+    /// Returns true if the file with this key is complete under its name. Any thread.
     ///
     /// # Errors
-    /// What reading the index says.
+    /// Those of reading the index.
     pub fn is_done(&self, directory: &RelPath, key: &EntryKey<'_>) -> Result<bool, JournalError> {
         self.index.contains(self.hashing.fingerprint(directory, key))
     }
 
-    /// The files that were begun and not ended, by their numbers.
+    /// Unfinished files, by number.
     pub fn partials(&self) -> &[Partial] {
         &self.findings.partials
     }
 
-    /// Directories whose permission bits an earlier session changed for the while and did not restore, with the bits that they
-    /// had.
+    /// Directories whose permission bits an earlier session changed and did not restore, with their original
+    /// bits.
     pub fn changed_modes(&self) -> impl Iterator<Item = (&RelPath, u32)> {
         self.findings.changed_modes.iter().map(|(path, &mode)| (path, mode))
     }
@@ -133,36 +146,36 @@ impl Recovered {
         self.findings.statistics
     }
 
-    /// Who wrote last.
+    /// The last session that wrote.
     pub fn last_session(&self) -> Option<&SessionInfo> {
         self.findings.last_session.as_ref()
     }
 
-    /// Names that are complete: files that were copied twice count once.
+    /// Number of complete names: two copies of the same file count once.
     pub fn name_count(&self) -> u64 {
         self.index.len()
     }
 }
 
-/// What there is to know of a journal without its index.
+/// A journal's contents, without its index.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     pub partials: Vec<Partial>,
     pub statistics: Statistics,
     pub last_session: Option<SessionInfo>,
-    /// The first number that was not given out.
+    /// The first unused number.
     pub next_number: u64,
-    /// Bytes of records that a compaction would leave out.
+    /// Bytes of records that a compaction leaves out.
     pub garbage_bytes: u64,
-    /// Whether records count that will not after the next boot.
+    /// True if some records won't count after the next boot.
     pub has_soft: bool,
-    /// Where the partial files' `Begin` records are, rising.
+    /// Offsets of the partial files' `Begin` records, rising.
     pub begin_offsets: Vec<u64>,
-    /// Directories with the permission bits that are to be restored.
+    /// Directories with the permission bits to restore.
     pub changed_modes: BTreeMap<RelPath, u32>,
 }
 
-/// Makes fingerprints; another journal's differ.
+/// Computes fingerprints, which differ from those of other journals.
 #[derive(Clone, Debug)]
 struct Hashing {
     seed: u64,
@@ -170,11 +183,11 @@ struct Hashing {
 }
 
 impl Hashing {
-    fn new(key: Key) -> Hashing {
+    fn new(key: JournalKey) -> Hashing {
         Hashing { seed: key.halves().1, key: blake3::derive_key("carrack journal 1 fingerprints", &key.0) }
     }
 
-    /// A name's half need not withstand anybody: who makes two collide has a file sent again.
+    /// The name's half need not resist attacks: a collision only has a file sent again.
     fn fingerprint(&self, directory: &RelPath, key: &EntryKey<'_>) -> Fingerprint {
         let target = key.target.unwrap_or_default();
         let mut text = Vec::with_capacity(64 + directory.as_bytes().len() + key.name.len() + target.len());
@@ -196,32 +209,27 @@ impl Hashing {
     }
 }
 
-/// A record does not say what its kind should: nobody wrote it so, and nothing after it is believed.
+/// The body does not fit the record's kind. No carrack writes such a record, and records behind it are not
+/// trusted.
 #[derive(Debug)]
 pub(super) struct Malformed;
 
-/// Reads all of a journal that is whole; `boot` is this boot. With a builder the complete files are indexed.
+/// Reads all whole records; `boot` is the current boot. Complete files are indexed if there is a builder.
 pub(super) fn recover(
     mut scanner: Scanner<'_>,
     header: &Header,
     boot: [u8; 16],
     mut builder: Option<IndexBuilder>,
 ) -> Result<(Findings, Option<IndexBuilder>), JournalError> {
-    let mut reading = Reading::new(header, boot, builder.is_some());
-    let mut valid_end = scanner.offset();
-    while let Some(record) = scanner.next()? {
-        if reading.record(&record).is_err() {
-            break;
-        }
-        valid_end = record.offset + record.len();
-        if let Some(builder) = &mut builder {
-            reading.done.drain(..).try_for_each(|fingerprint| builder.add(fingerprint))?;
-        }
-    }
+    let mut reading = JournalReader::new(header, boot, builder.is_some());
+    let valid_end = reading.read_on(&mut scanner, |fingerprint| match &mut builder {
+        Some(builder) => builder.add(fingerprint),
+        None => Ok(()),
+    })?;
     Ok((reading.finish(valid_end), builder))
 }
 
-/// All that a journal says, with the index.
+/// Reads all whole records and builds the index.
 pub(super) fn recovered(
     scanner: Scanner<'_>,
     header: &Header,
@@ -233,61 +241,99 @@ pub(super) fn recovered(
     Ok(Recovered { findings, index, hashing: Hashing::new(header.key) })
 }
 
-/// The state while reading.
-struct Reading {
+/// The state during a read.
+pub(super) struct JournalReader {
     boot: [u8; 16],
     hashing: Option<Hashing>,
-    /// Whether the present session's claims hold.
+    /// True if the current session's records count.
     counts: bool,
-    live: BTreeMap<u64, Live>,
+    live: BTreeMap<u64, UnfinishedFile>,
+    /// Temporary names with the file numbers.
+    temporaries: BTreeSet<(Box<[u8]>, u64)>,
     live_bytes: usize,
     findings: Findings,
-    /// Of the present record.
+    /// Complete files of the current record.
     done: Vec<Fingerprint>,
 }
 
 /// A large file that is unfinished so far.
-struct Live {
+struct UnfinishedFile {
     partial: Partial,
     digest: FileDigest,
-    /// Its `Begin`: where it is, and how long.
+    /// Offset and length of its `Begin` record.
     record_offset: u64,
     record_bytes: u64,
     memory_bytes: usize,
 }
 
-impl Reading {
-    fn new(header: &Header, boot: [u8; 16], is_indexed: bool) -> Reading {
-        Reading {
+impl JournalReader {
+    pub fn new(header: &Header, boot: [u8; 16], is_indexed: bool) -> JournalReader {
+        JournalReader {
             boot,
             hashing: is_indexed.then(|| Hashing::new(header.key)),
             counts: true,
             live: BTreeMap::new(),
+            temporaries: BTreeSet::new(),
             live_bytes: 0,
             findings: Findings { next_number: 1, ..Findings::default() },
             done: Vec::new(),
         }
     }
 
+    /// Reads all whole records, and returns their end; `add` takes the complete files.
+    pub fn read_on(
+        &mut self,
+        scanner: &mut Scanner<'_>,
+        mut add: impl FnMut(Fingerprint) -> Result<(), JournalError>,
+    ) -> Result<u64, JournalError> {
+        let mut valid_end = scanner.offset();
+        while let Some(record) = scanner.next()? {
+            if self.record(&record).is_err() {
+                break;
+            }
+            valid_end = record.offset + record.len();
+            self.done.drain(..).try_for_each(&mut add)?;
+        }
+        Ok(valid_end)
+    }
+
     fn record(&mut self, record: &Record<'_>) -> Result<(), Malformed> {
         match record.kind {
-            Kind::Session => self.session(record)?,
-            Kind::Small => self.small(record)?,
-            Kind::Begin => self.begin(record)?,
-            Kind::Held => self.held(record)?,
-            Kind::Done => self.done(number_of(record.body)?, record),
-            Kind::Dropped => {
+            RecordKind::Session => self.session(record)?,
+            RecordKind::Small => self.small(record)?,
+            RecordKind::Begin => self.begin(record)?,
+            RecordKind::Held => self.held(record)?,
+            RecordKind::Done => self.done(number_of(record.body)?, record),
+            RecordKind::Dropped => {
                 self.findings.garbage_bytes += record.len();
                 self.end(number_of(record.body)?);
             }
-            Kind::Mode => self.mode(record)?,
-            Kind::ModesRestored => {
+            RecordKind::Mode => self.mode(record)?,
+            RecordKind::ModesRestored => {
                 self.findings.garbage_bytes += record.len();
                 self.findings.changed_modes.clear();
             }
         }
         self.findings.statistics.records += 1;
         Ok(())
+    }
+
+    /// Fingerprint of a file; `None` if complete files are not indexed.
+    pub fn fingerprint(&self, directory: &RelPath, key: &EntryKey<'_>) -> Option<Fingerprint> {
+        self.hashing.as_ref().map(|hashing| hashing.fingerprint(directory, key))
+    }
+
+    /// The files unfinished so far with the temporary name `temporary`; without subtrees.
+    pub fn partials_at(&self, temporary: &[u8]) -> impl Iterator<Item = &Partial> {
+        let [first, last] = [0, u64::MAX].map(|number| (Box::from(temporary), number));
+        let numbers = self.temporaries.range(first..=last).map(|(_, number)| number);
+        numbers.filter_map(|number| Some(&self.live.get(number)?.partial))
+    }
+
+    /// All files unfinished so far; without subtrees.
+    #[cfg(test)]
+    pub fn partials(&self) -> impl Iterator<Item = &Partial> {
+        self.live.values().map(|live| &live.partial)
     }
 
     fn session(&mut self, record: &Record<'_>) -> Result<(), Malformed> {
@@ -300,7 +346,7 @@ impl Reading {
         Ok(())
     }
 
-    /// Whether what is recorded holds; else it is counted as void.
+    /// Returns true if the record counts; otherwise counts it as void.
     fn is_valid(&mut self, record: &Record<'_>) -> bool {
         if !self.counts {
             self.findings.statistics.void_records += 1;
@@ -316,7 +362,7 @@ impl Reading {
         for read in TableReader::new(record.body) {
             match read.map_err(|_| Malformed)? {
                 TableRecord::Section { path, .. } => directory = path,
-                // Nobody records these: a look at the destination says all that there is to know.
+                // Special files are not recorded: a stat(2) at the destination suffices to compare them.
                 TableRecord::Entry(entry) if entry.special.is_some() => {}
                 TableRecord::Entry(entry) => {
                     count += 1;
@@ -340,7 +386,7 @@ impl Reading {
         statistics.done_bytes = statistics.done_bytes.saturating_add(bytes);
     }
 
-    /// Holds whatever the session was: it claims nothing, and its temporary name is to be known.
+    /// Counts in every session: the record makes no claim on data, and its temporary name must be known.
     fn begin(&mut self, record: &Record<'_>) -> Result<(), Malformed> {
         let partial = partial_of(record.body)?;
         let number = partial.number;
@@ -354,11 +400,13 @@ impl Reading {
         }
         let digest = FileDigest::new(partial.size);
         let (record_offset, record_bytes) = (record.offset, record.len());
-        self.live.insert(number, Live { partial, digest, record_offset, record_bytes, memory_bytes });
+        self.temporaries.insert((partial.temporary.clone(), number));
+        self.live
+            .insert(number, UnfinishedFile { partial, digest, record_offset, record_bytes, memory_bytes });
         Ok(())
     }
 
-    /// Whether there is memory for this many bytes more.
+    /// Reserves memory, or returns false.
     fn takes(&mut self, bytes: usize) -> bool {
         let is_there = self.live_bytes + bytes <= UNFINISHED_BYTES_MAX;
         if is_there {
@@ -370,7 +418,7 @@ impl Reading {
     }
 
     fn held(&mut self, record: &Record<'_>) -> Result<(), Malformed> {
-        let held = Held::of(record.body)?;
+        let held = HeldRecord::of(record.body)?;
         let valid = self.is_valid(record);
         let Some(size) = self.live.get(&held.number).map(|live| live.partial.size) else { return Ok(()) };
         if held.ranges.iter().any(|raw| !is_within(raw, size)) {
@@ -399,19 +447,13 @@ impl Reading {
         let Some(live) = self.end(number) else { return };
         let partial = &live.partial;
         self.count_done(1, partial.size);
-        let key = EntryKey {
-            name: &partial.name,
-            size: partial.size,
-            mtime: partial.metadata.mtime,
-            identity: partial.identity,
-            target: None,
-        };
-        self.done.extend(self.hashing.as_ref().map(|h| h.fingerprint(&partial.directory, &key)));
-        // A compaction makes it a small file, which is shorter by its names only: that is no gain.
+        self.done.extend(self.hashing.as_ref().map(|h| h.fingerprint(&partial.directory, &partial.key())));
+        // Compaction turns the two records into a `Small` one, which is shorter only by the names: no gain.
         self.findings.garbage_bytes = self.findings.garbage_bytes.saturating_sub(live.record_bytes);
     }
 
-    /// Holds whatever the session was. The first word on a directory counts: later ones saw what that session had made of it.
+    /// Counts in every session. The first record of a directory counts: later ones hold the bits that the
+    /// session had set.
     fn mode(&mut self, record: &Record<'_>) -> Result<(), Malformed> {
         let (mode, path) = mode_of(record.body)?;
         self.findings.garbage_bytes += record.len();
@@ -421,8 +463,9 @@ impl Reading {
         Ok(())
     }
 
-    fn end(&mut self, number: u64) -> Option<Live> {
+    fn end(&mut self, number: u64) -> Option<UnfinishedFile> {
         let live = self.live.remove(&number)?;
+        self.temporaries.remove(&(live.partial.temporary.clone(), number));
         self.live_bytes -= live.memory_bytes;
         self.findings.garbage_bytes += live.record_bytes;
         Some(live)
@@ -430,11 +473,11 @@ impl Reading {
 
     fn finish(mut self, valid_end: u64) -> Findings {
         let live = std::mem::take(&mut self.live);
-        let kept: u64 = live.values().map(Live::held_record_bytes).sum();
+        let kept: u64 = live.values().map(UnfinishedFile::held_record_bytes).sum();
         self.findings.garbage_bytes = self.findings.garbage_bytes.saturating_sub(kept);
         self.findings.begin_offsets = live.values().map(|live| live.record_offset).collect();
         self.findings.begin_offsets.sort_unstable();
-        self.findings.partials = live.into_values().map(Live::into_partial).collect();
+        self.findings.partials = live.into_values().map(UnfinishedFile::into_partial).collect();
         let statistics = &mut self.findings.statistics;
         statistics.journal_bytes = valid_end;
         statistics.held_bytes = self
@@ -447,15 +490,15 @@ impl Reading {
     }
 }
 
-impl Live {
-    /// Adds what is held, and returns by how many nodes that made the memory grow.
-    fn add(&mut self, held: &Held<'_>) -> usize {
+impl UnfinishedFile {
+    /// Adds ranges and subtrees, and returns the number of nodes that they take.
+    fn add(&mut self, held: &HeldRecord<'_>) -> usize {
         let before = self.nodes();
         for raw in held.ranges {
             self.partial.held.cover(raw.into());
         }
         for raw in held.subtrees {
-            // What was recorded before is recorded: the same bytes have the same value.
+            // An error means that the range was recorded before: the same bytes have the same value.
             let _ = self.digest.add(Subtree { range: (&raw.range).into(), value: raw.value });
         }
         self.nodes().saturating_sub(before)
@@ -465,7 +508,7 @@ impl Live {
         self.partial.held.run_count() + self.digest.len()
     }
 
-    /// Bytes of one `Held` that says all.
+    /// Bytes of a single `Held` record with all ranges.
     fn held_record_bytes(&self) -> u64 {
         let ranges = self.partial.held.run_count() * size_of::<RawRange>();
         (HEAD_BYTES + size_of::<RawHeld>() + ranges + self.digest.len() * size_of::<RawSubtree>()) as u64
@@ -477,20 +520,20 @@ impl Live {
 }
 
 /// A decoded `Held`.
-struct Held<'a> {
+struct HeldRecord<'a> {
     number: u64,
     ranges: &'a [RawRange],
     subtrees: &'a [RawSubtree],
 }
 
-impl<'a> Held<'a> {
-    fn of(body: &'a [u8]) -> Result<Held<'a>, Malformed> {
+impl<'a> HeldRecord<'a> {
+    fn of(body: &'a [u8]) -> Result<HeldRecord<'a>, Malformed> {
         let (raw, rest) = RawHeld::ref_from_prefix(body).map_err(|_| Malformed)?;
         let (ranges, rest) = <[RawRange]>::ref_from_prefix_with_elems(rest, raw.range_count.get() as usize)
             .map_err(|_| Malformed)?;
         let subtrees = <[RawSubtree]>::ref_from_bytes_with_elems(rest, raw.subtree_count.get() as usize)
             .map_err(|_| Malformed)?;
-        Ok(Held { number: raw.number.get(), ranges, subtrees })
+        Ok(HeldRecord { number: raw.number.get(), ranges, subtrees })
     }
 }
 
@@ -502,14 +545,14 @@ pub(super) fn number_of(body: &[u8]) -> Result<u64, Malformed> {
     U64::ref_from_bytes(body).map(|number| number.get()).map_err(|_| Malformed)
 }
 
-/// The number, the temporary name and the table of a `Begin`.
+/// Returns the number, the temporary name and the table of a `Begin`.
 pub(super) fn begin_of(body: &[u8]) -> Result<(u64, &[u8], &[u8]), Malformed> {
     let (raw, rest) = RawBegin::ref_from_prefix(body).map_err(|_| Malformed)?;
     let (temporary, table) = rest.split_at_checked(raw.temporary_len.get() as usize).ok_or(Malformed)?;
     Ok((raw.number.get(), temporary, table))
 }
 
-/// The permission bits and the directory of a `Mode`.
+/// Returns the permission bits and the directory of a `Mode`.
 fn mode_of(body: &[u8]) -> Result<(u32, RelPath), Malformed> {
     let (mode, path) = U32::ref_from_prefix(body).map_err(|_| Malformed)?;
     let path = RelPath::new(path).map_err(|_| Malformed)?;
@@ -520,10 +563,12 @@ fn partial_of(body: &[u8]) -> Result<Partial, Malformed> {
     let (number, temporary, table) = begin_of(body)?;
     carrack_model::check_name(temporary).map_err(|_| Malformed)?;
     let mut records = TableReader::new(table);
-    let mut next = || records.next().transpose().map_err(|_| Malformed);
-    let Some(TableRecord::Section { path: directory, .. }) = next()? else { return Err(Malformed) };
-    let Some(TableRecord::Entry(entry)) = next()? else { return Err(Malformed) };
-    if !entry.is_regular() || next()?.is_some() {
+    let directory = match next_record(&mut records)? {
+        Some(TableRecord::Section { path, .. }) => path,
+        _ => return Err(Malformed),
+    };
+    let Some(TableRecord::Entry(entry)) = next_record(&mut records)? else { return Err(Malformed) };
+    if !entry.is_regular() || next_record(&mut records)?.is_some() {
         return Err(Malformed);
     }
     Ok(Partial {
@@ -537,4 +582,8 @@ fn partial_of(body: &[u8]) -> Result<Partial, Malformed> {
         held: RangeSet::new(),
         subtrees: Vec::new(),
     })
+}
+
+fn next_record<'a>(records: &mut TableReader<'a>) -> Result<Option<TableRecord<'a>>, Malformed> {
+    records.next().transpose().map_err(|_| Malformed)
 }

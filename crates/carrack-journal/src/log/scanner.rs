@@ -1,4 +1,4 @@
-//! Reads a journal's records one after the other, up to the first that is torn or damaged.
+//! Reads a journal's records in order, up to the first torn or damaged one.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -7,18 +7,18 @@ use std::os::unix::fs::FileExt;
 use zerocopy::FromBytes;
 
 use super::JournalError;
-use super::batch::{BODY_BYTES_MAX, HEAD_BYTES, Kind, RawHead, check_of};
-use super::header::{Header, Key};
+use super::batch::{BODY_BYTES_MAX, HEAD_BYTES, RawHead, RecordKind, check_of};
+use super::header::{Header, JournalKey};
 
-/// Bytes of one read: large enough that reading is not what takes time.
+/// Bytes of one read, large enough that system calls don't dominate.
 const READ_BYTES: usize = 1 << 20;
 
-/// A record that is whole.
+/// A whole record.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Record<'a> {
-    pub kind: Kind,
+    pub kind: RecordKind,
     pub body: &'a [u8],
-    /// Where in the file it begins.
+    /// Offset of the record in the file.
     pub offset: u64,
 }
 
@@ -29,32 +29,41 @@ impl Record<'_> {
     }
 }
 
-/// Reads records. Holds one of them at a time, and never more bytes than the file has.
+/// Reads records. Holds one at a time, and never more bytes than the file has.
 pub(super) struct Scanner<'a> {
     input: BufReader<Section<'a>>,
-    key: Key,
-    /// The present record, with its head.
+    key: JournalKey,
+    /// The current record, with its head.
     record: Vec<u8>,
-    /// Where the next record begins.
+    /// Offset of the next record.
     offset: u64,
     end: u64,
 }
 
 impl<'a> Scanner<'a> {
-    /// From the first record to `end`, or the file's end if that is before.
+    /// Scans from the first record to `end`, or to an earlier end of file.
     pub fn new(file: &'a File, header: &Header, end: u64) -> Result<Scanner<'a>, JournalError> {
         let len = file.metadata().map_err(JournalError::doing("looking at the journal"))?.len();
-        let (offset, end) = (header.len, end.min(len));
-        let input = BufReader::with_capacity(READ_BYTES, Section { file, offset, end });
-        Ok(Scanner { input, key: header.key, record: Vec::new(), offset, end })
+        Ok(Scanner::between(file, header, header.len, end.min(len)))
     }
 
-    /// Where the records that are whole end, as far as they were read.
+    /// Scans from a record at `offset` to the end of the file.
+    pub fn starting_at(file: &'a File, header: &Header, offset: u64) -> Result<Scanner<'a>, JournalError> {
+        let len = file.metadata().map_err(JournalError::doing("looking at the journal"))?.len();
+        Ok(Scanner::between(file, header, offset, len.max(offset)))
+    }
+
+    fn between(file: &'a File, header: &Header, offset: u64, end: u64) -> Scanner<'a> {
+        let input = BufReader::with_capacity(READ_BYTES, Section { file, offset, end });
+        Scanner { input, key: header.key, record: Vec::new(), offset, end }
+    }
+
+    /// End of the whole records that were read.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// The next record; nothing if there is no whole one.
+    /// The next record; `None` at the first torn or damaged record.
     pub fn next(&mut self) -> Result<Option<Record<'_>>, JournalError> {
         match self.fill().map_err(JournalError::doing("reading the journal"))? {
             None => Ok(None),
@@ -67,7 +76,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// Reads the next record and checks it.
-    fn fill(&mut self) -> io::Result<Option<Kind>> {
+    fn fill(&mut self) -> io::Result<Option<RecordKind>> {
         let remaining = self.end.saturating_sub(self.offset);
         if remaining < HEAD_BYTES as u64 {
             return Ok(None);
@@ -77,7 +86,7 @@ impl<'a> Scanner<'a> {
             return Ok(None);
         }
         let Ok(head) = RawHead::ref_from_bytes(&self.record) else { return Ok(None) };
-        let (body_len, kind) = (head.body_len.get() as usize, Kind::of(head.kind));
+        let (body_len, kind) = (head.body_len.get() as usize, RecordKind::of(head.kind));
         if body_len > BODY_BYTES_MAX || body_len as u64 > remaining - HEAD_BYTES as u64 {
             return Ok(None);
         }
@@ -85,7 +94,8 @@ impl<'a> Scanner<'a> {
         Ok(if self.read_from(HEAD_BYTES)? && self.is_whole() { kind } else { None })
     }
 
-    /// Fills the record's bytes from `start` on; false if the file ends before, as another process may cut it.
+    /// Fills the record's bytes from `start` on; false if the file ends before, as another process may
+    /// truncate it.
     fn read_from(&mut self, start: usize) -> io::Result<bool> {
         match self.input.read_exact(&mut self.record[start..]) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
@@ -99,7 +109,7 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// A file from one offset to another; leaves its position alone.
+/// A section of a file; does not move the file's position.
 struct Section<'a> {
     file: &'a File,
     offset: u64,

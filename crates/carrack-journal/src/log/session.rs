@@ -1,4 +1,4 @@
-//! Who has a journal: the sessions that wrote to it, one after the other.
+//! The sessions that wrote to a journal, one after the other.
 
 use std::fs;
 use std::io;
@@ -10,25 +10,25 @@ use rustix::system::uname;
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Longest host name that is kept (`HOST_NAME_MAX` of Linux is 64).
+/// Longest host name that is stored (`HOST_NAME_MAX` of Linux is 64).
 const HOST_BYTES_MAX: usize = 255;
 
 const FLAG_SOFT: u8 = 1;
 
-/// One process that writes or wrote to a journal.
+/// A process that writes or wrote to a journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionInfo {
-    /// The command's run: whoever has the same one may take over.
+    /// The command's run: a process with the same token may take over.
     pub run: RunToken,
     /// The kernel's boot id.
     pub boot: [u8; 16],
-    /// The host, for people and to know which host's processes are meant.
+    /// The host, which the process ID belongs to.
     pub host: String,
-    /// The process.
+    /// Process ID.
     pub pid: u32,
-    /// When it started, in clock ticks since the boot (field 22 of `/proc/PID/stat`): numbers are used again.
+    /// Start time in clock ticks since the boot (field 22 of `/proc/PID/stat`), as process IDs are reused.
     pub pid_start: u64,
-    /// Its records count in the same boot only: nothing was synced before they were written.
+    /// True if the records count in the same boot only: data were not synced before their records.
     pub soft: bool,
 }
 
@@ -44,11 +44,11 @@ struct RawSession {
 }
 
 impl SessionInfo {
-    /// This process. Without `/proc` nobody can tell whether it lives, nor whether the machine was started again: the run's token then
-    /// stands for the boot, so that soft records count in this run only, and the start is 0.
+    /// Describes this process. Without `/proc` neither its life nor a reboot can be detected: then the run's
+    /// token stands for the boot, so that soft records count in this run only, and the start time is 0.
     ///
     /// # Errors
-    /// What reading `/proc` says.
+    /// A read error of `/proc`.
     pub fn of_this_process(run: RunToken, soft: bool) -> io::Result<SessionInfo> {
         let pid = getpid().as_raw_nonzero().get().unsigned_abs();
         let host = uname().nodename().to_string_lossy().into_owned();
@@ -57,7 +57,7 @@ impl SessionInfo {
         Ok(SessionInfo { run, boot, host, pid, pid_start, soft })
     }
 
-    /// Whether the process lives, as far as this host can tell: nothing for another host's.
+    /// Returns true if the process lives; `None` for a process of another host.
     pub fn is_alive(&self) -> Option<bool> {
         if self.host != uname().nodename().to_string_lossy() {
             return None;
@@ -96,10 +96,10 @@ impl SessionInfo {
     }
 }
 
-/// The kernel's boot id: random, and another one after each boot. It is read once.
+/// The kernel's boot ID, a random value of each boot. Read once.
 ///
 /// # Errors
-/// What reading `/proc/sys/kernel/random/boot_id` says.
+/// A read error of `/proc/sys/kernel/random/boot_id`.
 pub fn boot_id() -> io::Result<[u8; 16]> {
     static KNOWN: OnceLock<[u8; 16]> = OnceLock::new();
     match KNOWN.get() {
@@ -115,12 +115,12 @@ fn read_boot_id() -> io::Result<[u8; 16]> {
     Ok(number.to_be_bytes())
 }
 
-/// `instead` where the file is not there.
+/// Returns `instead` if the file does not exist.
 fn without_proc<T>(error: io::Error, instead: T) -> io::Result<T> {
     if error.kind() == io::ErrorKind::NotFound { Ok(instead) } else { Err(error) }
 }
 
-/// Field 22 of `/proc/PID/stat`, counted behind the name, which may hold anything.
+/// Reads field 22 of `/proc/PID/stat`, counted from behind the name, which may hold any character.
 fn start_of(pid: u32) -> io::Result<u64> {
     let stat = fs::read(format!("/proc/{pid}/stat"))?;
     let stat = String::from_utf8_lossy(&stat);

@@ -1,4 +1,4 @@
-//! A file without a name: what is in it is gone when it is closed, however the process ends.
+//! A file without a name: its contents vanish on close, however the process ends.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -6,11 +6,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, openat, unlinkat};
 use rustix::io::Errno;
 
-/// Creates one in `directory`.
+/// Creates an unnamed file in `directory`.
 pub(super) fn unnamed_file(directory: &OwnedFd) -> rustix::io::Result<File> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     match openat(directory, c".", flags | OFlags::TMPFILE, Mode::RUSR | Mode::WUSR) {
-        // What a file system without `O_TMPFILE`, or a kernel's FUSE, may answer.
+        // Answers of a file system without `O_TMPFILE`, or of FUSE.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT | Errno::NOSYS) => {
             unlinked_file(directory, flags)
         }
@@ -20,7 +20,7 @@ pub(super) fn unnamed_file(directory: &OwnedFd) -> rustix::io::Result<File> {
 
 fn unlinked_file(directory: &OwnedFd, flags: OFlags) -> rustix::io::Result<File> {
     let name = format!(".carrack-{}.index", std::process::id());
-    // What a process of the same number left behind is in the way.
+    // A file of an earlier process with the same ID may be in the way.
     let _ = unlinkat(directory.as_fd(), &name, AtFlags::empty());
     let file = openat(directory, &name, flags | OFlags::CREATE | OFlags::EXCL, Mode::RUSR | Mode::WUSR)?;
     unlinkat(directory, &name, AtFlags::empty())?;

@@ -1,4 +1,4 @@
-//! Clocks: whether something keeps the time, and what it costs to ask for it.
+//! Clocks: synchronisation, and the cost of reading the time.
 
 use super::Machine;
 use super::finding::{Check, Finding, Group, Verdict, well_if};
@@ -25,31 +25,32 @@ static CLOCK_SOURCE: Check = Check {
 
 const SOURCES: &str = "sys/devices/system/clocksource/clocksource0";
 
-/// Those that take microseconds to read or a system call to ask.
+/// Sources that take microseconds or a system call to read.
 const SLOW: [&str; 5] = ["hpet", "acpi_pm", "jiffies", "refined-jiffies", "xen"];
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Facts {
+pub(super) struct ClockFacts {
     is_synchronised: Option<bool>,
     source: Option<String>,
     available: Vec<String>,
 }
 
-pub(super) fn read(files: &SysFiles, probes: &Probes) -> Facts {
+pub(super) fn read(files: &SysFiles, probes: &Probes) -> ClockFacts {
     let available = files.text(&format!("{SOURCES}/available_clocksource")).unwrap_or_default();
-    Facts {
+    ClockFacts {
         is_synchronised: probes.is_clock_synchronised,
         source: files.text(&format!("{SOURCES}/current_clocksource")),
         available: available.split_whitespace().map(str::to_owned).collect(),
     }
 }
 
-pub(super) fn judge(facts: &Facts, machine: &Machine) -> Vec<Finding> {
+pub(super) fn judge(facts: &ClockFacts, machine: &Machine) -> Vec<Finding> {
     vec![synchronised(facts, machine), clock_source(facts)]
 }
 
-/// Hosts keep the time of many guests by other ways than adjtimex; what is not known to be no guest may be one.
-fn synchronised(facts: &Facts, machine: &Machine) -> Finding {
+/// Hypervisors keep their guests' time by other means than adjtimex; a machine of unknown kind may be a
+/// guest.
+fn synchronised(facts: &ClockFacts, machine: &Machine) -> Finding {
     let wanted = "synchronised";
     let Some(is_synchronised) = facts.is_synchronised else { return SYNCHRONISED.unseen(wanted) };
     let present = if is_synchronised { "synchronised" } else { "nothing keeps it" };
@@ -57,7 +58,7 @@ fn synchronised(facts: &Facts, machine: &Machine) -> Finding {
     SYNCHRONISED.found(well_if(is_synchronised, other), present, wanted).mended_by("timedatectl set-ntp true")
 }
 
-fn clock_source(facts: &Facts) -> Finding {
+fn clock_source(facts: &ClockFacts) -> Finding {
     let wanted = "tsc, or what the hypervisor gives in its place";
     let Some(present) = &facts.source else { return CLOCK_SOURCE.unseen(wanted) };
     let finding = CLOCK_SOURCE.found(well_if(!SLOW.contains(&&**present), Verdict::Improve), present, wanted);
@@ -82,17 +83,17 @@ mod tests {
             (Some(false), &host, Verdict::Improve),
             (None, &guest, Verdict::Unknown),
         ] {
-            let facts = Facts { is_synchronised: is, ..Facts::default() };
+            let facts = ClockFacts { is_synchronised: is, ..ClockFacts::default() };
             assert_eq!(synchronised(&facts, machine).verdict, verdict, "{is:?}");
         }
     }
 
     #[test]
     fn slow_sources_are_named_and_replaced_if_possible() {
-        let with = |source: &str, available: &[&str]| {
+        fn with(source: &str, available: &[&str]) -> Finding {
             let available = available.iter().map(|name| name.to_string()).collect();
-            clock_source(&Facts { source: Some(source.into()), available, ..Facts::default() })
-        };
+            clock_source(&ClockFacts { source: Some(source.into()), available, ..ClockFacts::default() })
+        }
         assert_eq!(with("tsc", &["tsc", "hpet"]).verdict, Verdict::Well);
         assert_eq!(with("kvm-clock", &[]).verdict, Verdict::Well);
         let slow = with("hpet", &["hpet", "tsc"]);

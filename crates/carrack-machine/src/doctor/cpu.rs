@@ -1,4 +1,4 @@
-//! Processors: their governor, who moves interrupts about, and whether cores can be kept for a transfer.
+//! Processors: governor, irqbalance, and core zones.
 
 use std::collections::BTreeSet;
 
@@ -43,26 +43,26 @@ static STALE_ZONES: Check = Check {
     source: "kernel documentation, admin-guide/cgroup-v2, cpuset.cpus.partition",
 };
 
-/// Mbit/s from which on one CPU can't take a link's packets.
+/// Link speed in Mbit/s that exceeds the packet rate of one CPU.
 const FAST_MBITS: u32 = 40_000;
 
-/// The number of the kernel's own first thread, which is seen only where all processes are.
+/// The kernel's first thread, visible only where all processes are.
 const KTHREADD: &str = "proc/2/comm";
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Facts {
-    /// Governors in use; empty where there is no frequency to choose.
+pub(super) struct CpuFacts {
+    /// Governors in use; empty without frequency scaling.
     governors: BTreeSet<String>,
-    /// Whether irqbalance runs; nothing where not all processes are seen.
+    /// True if irqbalance runs; `None` if not all processes are visible.
     has_irqbalance: Option<bool>,
-    /// The controllers of cgroup v2; nothing where it isn't mounted.
+    /// The controllers of cgroup v2; `None` if it is not mounted.
     controllers: Option<Vec<String>>,
-    /// Zones whose process is gone.
+    /// Zones of processes that have ended.
     stale_zones: Option<Vec<StaleZone>>,
 }
 
-pub(super) fn read(files: &SysFiles, probes: &Probes) -> Facts {
-    Facts {
+pub(super) fn read(files: &SysFiles, probes: &Probes) -> CpuFacts {
+    CpuFacts {
         governors: governors(files),
         has_irqbalance: has_irqbalance(files),
         controllers: controllers(files),
@@ -72,9 +72,9 @@ pub(super) fn read(files: &SysFiles, probes: &Probes) -> Facts {
 
 fn governors(files: &SysFiles) -> BTreeSet<String> {
     let policies = files.names("sys/devices/system/cpu/cpufreq").unwrap_or_default();
-    let governor =
-        |policy: &String| files.text(&format!("sys/devices/system/cpu/cpufreq/{policy}/scaling_governor"));
-    policies.iter().filter_map(governor).collect()
+    let paths =
+        policies.iter().map(|policy| format!("sys/devices/system/cpu/cpufreq/{policy}/scaling_governor"));
+    paths.filter_map(|path| files.text(&path)).collect()
 }
 
 pub(super) fn has_irqbalance(files: &SysFiles) -> Option<bool> {
@@ -89,16 +89,16 @@ pub(super) fn has_irqbalance(files: &SysFiles) -> Option<bool> {
 }
 
 fn controllers(files: &SysFiles) -> Option<Vec<String>> {
-    let of = |path: &str| files.text(&format!("{path}/cgroup.controllers"));
-    let text = of("sys/fs/cgroup").or_else(|| of("sys/fs/cgroup/unified"))?;
+    let paths = ["sys/fs/cgroup/cgroup.controllers", "sys/fs/cgroup/unified/cgroup.controllers"];
+    let text = paths.into_iter().find_map(|path| files.text(path))?;
     Some(text.split_whitespace().map(str::to_owned).collect())
 }
 
-pub(super) fn judge(facts: &Facts, nics: &[Nic], machine: &Machine) -> Vec<Finding> {
+pub(super) fn judge(facts: &CpuFacts, nics: &[Nic], machine: &Machine) -> Vec<Finding> {
     vec![governor(facts, machine), irqbalance(facts, nics), core_zones(facts, machine), stale_zones(facts)]
 }
 
-fn governor(facts: &Facts, machine: &Machine) -> Finding {
+fn governor(facts: &CpuFacts, machine: &Machine) -> Finding {
     let wanted = "performance";
     if facts.governors.is_empty() {
         return match machine.is_guest {
@@ -113,8 +113,8 @@ fn governor(facts: &Facts, machine: &Machine) -> Finding {
         .mended_by("cpupower frequency-set -g performance")
 }
 
-/// With a slow interface it does no harm.
-fn irqbalance(facts: &Facts, nics: &[Nic]) -> Finding {
+/// Harmless with a slow interface.
+fn irqbalance(facts: &CpuFacts, nics: &[Nic]) -> Finding {
     let wanted = "not running, with an interface of 40 Gbit/s or more";
     let is_fast = nics.iter().any(|nic| nic.speed_mbits.is_some_and(|speed| speed >= FAST_MBITS));
     let (verdict, present) = match facts.has_irqbalance {
@@ -126,8 +126,8 @@ fn irqbalance(facts: &Facts, nics: &[Nic]) -> Finding {
     IRQBALANCE.found(verdict, present, wanted).mended_by("systemctl disable --now irqbalance")
 }
 
-/// Of use where there are cores to divide; without it, zones are soft.
-fn core_zones(facts: &Facts, machine: &Machine) -> Finding {
+/// Useful with several cores to divide; without cpuset, zones are soft.
+fn core_zones(facts: &CpuFacts, machine: &Machine) -> Finding {
     let wanted = "cgroup v2 with the cpuset controller";
     let Some(controllers) = &facts.controllers else {
         return CORE_ZONES.found(Verdict::Unknown, "no cgroup v2 can be seen here", wanted);
@@ -138,7 +138,7 @@ fn core_zones(facts: &Facts, machine: &Machine) -> Finding {
     CORE_ZONES.found(well_if(has_cpuset, other), present, wanted)
 }
 
-fn stale_zones(facts: &Facts) -> Finding {
+fn stale_zones(facts: &CpuFacts) -> Finding {
     let Some(zones) = &facts.stale_zones else { return STALE_ZONES.unseen("none") };
     let present: Vec<String> = zones.iter().map(ToString::to_string).collect();
     let present = if zones.is_empty() { "none".into() } else { present.join("; ") };
@@ -153,10 +153,10 @@ mod tests {
 
     #[test]
     fn every_cpu_should_perform() {
-        let with = |governors: &[&str]| Facts {
-            governors: governors.iter().map(|name| name.to_string()).collect(),
-            ..Facts::default()
-        };
+        fn with(governors: &[&str]) -> CpuFacts {
+            let governors = governors.iter().map(|name| name.to_string()).collect();
+            CpuFacts { governors, ..CpuFacts::default() }
+        }
         let machine = Machine { is_guest: Some(true), ..Machine::default() };
         assert_eq!(governor(&with(&["performance"]), &machine).verdict, Verdict::Well);
         let mixed = governor(&with(&["performance", "powersave"]), &machine);
@@ -168,24 +168,24 @@ mod tests {
 
     #[test]
     fn irqbalance_matters_with_a_fast_interface() {
-        let nic = |speed| Nic { speed_mbits: Some(speed), ..Nic::default() };
         for (has, speed, verdict) in [
             (None, 100_000, Verdict::Unknown),
             (Some(false), 100_000, Verdict::Well),
             (Some(true), 100_000, Verdict::Improve),
             (Some(true), 10_000, Verdict::Well),
         ] {
-            let facts = Facts { has_irqbalance: has, ..Facts::default() };
-            assert_eq!(irqbalance(&facts, &[nic(speed)]).verdict, verdict, "{has:?} {speed}");
+            let facts = CpuFacts { has_irqbalance: has, ..CpuFacts::default() };
+            let nic = Nic { speed_mbits: Some(speed), ..Nic::default() };
+            assert_eq!(irqbalance(&facts, &[nic]).verdict, verdict, "{has:?} {speed}");
         }
     }
 
     #[test]
     fn zones_need_a_controller() {
-        let with = |text: Option<&str>| Facts {
-            controllers: text.map(|text| text.split(' ').map(str::to_owned).collect()),
-            ..Facts::default()
-        };
+        fn with(text: Option<&str>) -> CpuFacts {
+            let controllers = text.map(|text| text.split(' ').map(str::to_owned).collect());
+            CpuFacts { controllers, ..CpuFacts::default() }
+        }
         let machine = Machine {
             nodes: vec![(0, "0".parse().unwrap()), (1, "1".parse().unwrap())],
             ..Machine::default()

@@ -1,21 +1,21 @@
-//! What a check found: the present value beside the wanted one, why it matters, and the command that mends it.
+//! Findings: the present and the wanted value, the reason, and the command that repairs the machine.
 
-/// One thing that is looked at. Its name is stable: scripts select by it.
+/// One check. Its name is stable: scripts select by it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Check {
-    /// Its name: "tcp_rmem".
+    /// Name: "tcp_rmem".
     pub name: &'static str,
-    /// What it belongs to.
+    /// The check's group.
     pub group: Group,
-    /// What it is about, in one line.
+    /// Subject in one line.
     pub about: &'static str,
-    /// Why it matters to a transfer.
+    /// Effect on a transfer.
     pub why: &'static str,
-    /// Who says so.
+    /// References.
     pub source: &'static str,
 }
 
-/// Parts of a machine, in the order in which they are shown.
+/// Parts of a machine, in the order of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Group {
     /// The kernel's TCP.
@@ -35,7 +35,7 @@ pub enum Group {
 }
 
 impl Group {
-    /// Its name.
+    /// Name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Group::Network => "network",
@@ -49,23 +49,23 @@ impl Group {
     }
 }
 
-/// What is thought of the present value, from the best to the worst.
+/// Assessment of the present value, from best to worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verdict {
-    /// As it should be.
+    /// The value is good.
     Well,
-    /// It can't be seen from here: in a container, without `/proc`, or the hardware does not say.
+    /// The value is not visible: in a container, without `/proc`, or unknown to the hardware.
     Unknown,
-    /// Good to know, or advice that depends on what is not seen here.
+    /// Information, or advice that depends on facts not visible here.
     Note,
-    /// It makes transfers slower than they need to be.
+    /// The value makes transfers slower than necessary.
     Improve,
-    /// A transfer can't work like that.
+    /// Transfers can't work with this value.
     Broken,
 }
 
 impl Verdict {
-    /// Its name.
+    /// Name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Verdict::Well => "ok",
@@ -77,23 +77,23 @@ impl Verdict {
     }
 }
 
-/// What is said of a value that can't be seen.
+/// Text for a value that is not visible.
 const UNSEEN: &str = "cannot be seen here";
 
-/// One check's outcome, for one subject where there are several.
+/// The result of one check, for one subject if there are several.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What was looked at.
+    /// The check that ran.
     pub check: &'static Check,
-    /// The interface, disk or path it is about; nothing where it is about the machine.
+    /// Interface, disk or path concerned; `None` for the whole machine.
     pub subject: Option<String>,
-    /// What is thought of it.
+    /// The assessment.
     pub verdict: Verdict,
     /// The present value.
     pub present: String,
     /// The wanted value.
     pub wanted: String,
-    /// The shell command that mends it; nothing where there is nothing to mend or no command does.
+    /// Shell command for the repair, if there is one.
     pub command: Option<String>,
 }
 
@@ -109,7 +109,7 @@ impl Check {
         Finding { check: self, subject: None, verdict, present, wanted, command: None }
     }
 
-    /// That the present value can't be seen.
+    /// A finding that the present value is not visible.
     pub(super) fn unseen(&'static self, wanted: impl Into<String>) -> Finding {
         self.found(Verdict::Unknown, UNSEEN, wanted)
     }
@@ -120,7 +120,7 @@ impl Finding {
         Finding { subject: Some(subject.into()), ..self }
     }
 
-    /// Names the command, if there is something to mend.
+    /// Adds the command, if a repair is needed.
     pub(super) fn mended_by(self, command: impl Into<String>) -> Finding {
         match self.verdict {
             Verdict::Well | Verdict::Unknown => self,
@@ -129,7 +129,7 @@ impl Finding {
     }
 }
 
-/// `Well` if so, else the other.
+/// Returns [`Verdict::Well`] if `is_well`, or else `otherwise`.
 pub(super) fn well_if(is_well: bool, otherwise: Verdict) -> Verdict {
     if is_well { Verdict::Well } else { otherwise }
 }

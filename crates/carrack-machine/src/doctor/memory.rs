@@ -1,4 +1,4 @@
-//! Memory: what may be locked, huge pages, and what the kernel does about nodes by itself.
+//! Memory: limits of locking, huge pages, and the kernel's automatic NUMA policies.
 
 use super::finding::{Check, Finding, Group, Verdict, well_if};
 use super::{Machine, Purpose};
@@ -56,17 +56,17 @@ static ZONE_RECLAIM: Check = Check {
     source: "kernel documentation, admin-guide/sysctl/vm",
 };
 
-/// `CAP_IPC_LOCK` (capabilities(7)): whoever has it may lock all memory.
+/// `CAP_IPC_LOCK` (capabilities(7)): no limit on locked memory.
 const CAP_IPC_LOCK: u32 = 14;
 
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Facts {
-    /// Bytes; `u64::MAX` is no limit.
+pub(super) struct MemoryFacts {
+    /// Bytes; `u64::MAX` for no limit.
     memlock_bytes: Option<u64>,
     may_lock_all: Option<bool>,
-    /// Whether the cgroups of this process are known.
+    /// True if the cgroups of this process are known.
     has_cgroups: bool,
     memory_limit: Option<MemoryLimit>,
     /// "always", "madvise" or "never".
@@ -76,8 +76,8 @@ pub(super) struct Facts {
     zone_reclaim: Option<u32>,
 }
 
-pub(super) fn read(files: &SysFiles) -> Facts {
-    Facts {
+pub(super) fn read(files: &SysFiles) -> MemoryFacts {
+    MemoryFacts {
         memlock_bytes: files.text("proc/self/limits").and_then(|text| soft_limit(&text, "Max locked memory")),
         may_lock_all: files.text("proc/self/status").and_then(|text| has_capability(&text, CAP_IPC_LOCK)),
         has_cgroups: files.text("proc/self/cgroup").is_some(),
@@ -89,7 +89,7 @@ pub(super) fn read(files: &SysFiles) -> Facts {
     }
 }
 
-/// The soft limit of a line of `/proc/self/limits` (proc_pid_limits(5)); `u64::MAX` is none.
+/// The soft limit of a line of `/proc/self/limits` (proc_pid_limits(5)); `u64::MAX` for none.
 pub(super) fn soft_limit(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     match line.split_whitespace().next()? {
@@ -98,7 +98,7 @@ pub(super) fn soft_limit(text: &str, name: &str) -> Option<u64> {
     }
 }
 
-/// Whether `CapEff` of `/proc/self/status` has a bit (proc_pid_status(5)).
+/// Returns true if `CapEff` of `/proc/self/status` has a bit (proc_pid_status(5)).
 fn has_capability(text: &str, bit: u32) -> Option<bool> {
     let mask = text.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
     Some(u64::from_str_radix(mask.trim(), 16).ok()? >> bit & 1 == 1)
@@ -110,7 +110,7 @@ fn chosen(text: &str) -> Option<String> {
     Some(word.to_string())
 }
 
-pub(super) fn judge(facts: &Facts, machine: &Machine, purpose: &Purpose) -> Vec<Finding> {
+pub(super) fn judge(facts: &MemoryFacts, machine: &Machine, purpose: &Purpose) -> Vec<Finding> {
     vec![
         memlock(facts, purpose.pool_bytes),
         memory_limit(facts, purpose.pool_bytes),
@@ -121,7 +121,7 @@ pub(super) fn judge(facts: &Facts, machine: &Machine, purpose: &Purpose) -> Vec<
     ]
 }
 
-fn memlock(facts: &Facts, pool_bytes: u64) -> Finding {
+fn memlock(facts: &MemoryFacts, pool_bytes: u64) -> Finding {
     let wanted = format!("{pool_bytes} bytes or more");
     let Some(bytes) = facts.memlock_bytes else { return MEMLOCK.unseen(wanted) };
     let is_free = facts.may_lock_all == Some(true);
@@ -130,15 +130,15 @@ fn memlock(facts: &Facts, pool_bytes: u64) -> Finding {
         _ if is_free => format!("{bytes} bytes, which does not bind this user (CAP_IPC_LOCK)"),
         _ => format!("{bytes} bytes"),
     };
-    // Read when a session begins.
+    // limits.conf is read at login.
     let command = "echo '* - memlock unlimited' >/etc/security/limits.d/carrack.conf; then log in again";
     MEMLOCK
         .found(well_if(is_free || bytes >= pool_bytes, Verdict::Improve), present, wanted)
         .mended_by(command)
 }
 
-/// A local copy has two buffers, which get a quarter of what is free.
-fn memory_limit(facts: &Facts, pool_bytes: u64) -> Finding {
+/// A local copy has two buffers, which get a quarter of the free memory.
+fn memory_limit(facts: &MemoryFacts, pool_bytes: u64) -> Finding {
     let wanted_bytes = pool_bytes.saturating_mul(8);
     let wanted = format!("no limit, or {wanted_bytes} bytes free");
     match &facts.memory_limit {
@@ -153,11 +153,11 @@ fn memory_limit(facts: &Facts, pool_bytes: u64) -> Finding {
     }
 }
 
-fn has_enough_huge_pages(facts: &Facts, pool_bytes: u64) -> bool {
+fn has_enough_huge_pages(facts: &MemoryFacts, pool_bytes: u64) -> bool {
     facts.free_huge_pages.is_some_and(|free| free.saturating_mul(HUGE_PAGE_BYTES) >= pool_bytes)
 }
 
-fn transparent(facts: &Facts, pool_bytes: u64) -> Finding {
+fn transparent(facts: &MemoryFacts, pool_bytes: u64) -> Finding {
     let wanted = "madvise or always";
     let Some(present) = &facts.transparent else { return TRANSPARENT_HUGE_PAGES.unseen(wanted) };
     let is_well = present != "never" || has_enough_huge_pages(facts, pool_bytes);
@@ -166,7 +166,7 @@ fn transparent(facts: &Facts, pool_bytes: u64) -> Finding {
         .mended_by("echo madvise >/sys/kernel/mm/transparent_hugepage/enabled")
 }
 
-fn huge_pages(facts: &Facts, pool_bytes: u64) -> Finding {
+fn huge_pages(facts: &MemoryFacts, pool_bytes: u64) -> Finding {
     let count = pool_bytes.div_ceil(HUGE_PAGE_BYTES);
     let wanted = format!("{count} of 2 MiB, or transparent ones");
     let Some(free) = facts.free_huge_pages else { return HUGE_PAGES.unseen(wanted) };
@@ -176,7 +176,7 @@ fn huge_pages(facts: &Facts, pool_bytes: u64) -> Finding {
         .mended_by(format!("sysctl -w vm.nr_hugepages={count}"))
 }
 
-fn numa_balancing(facts: &Facts, machine: &Machine) -> Finding {
+fn numa_balancing(facts: &MemoryFacts, machine: &Machine) -> Finding {
     let wanted = "0 where transfers are bound to nodes";
     let Some(present) = facts.numa_balancing else { return NUMA_BALANCING.unseen(wanted) };
     let is_well = present == 0 || !machine.is_numa();
@@ -185,7 +185,7 @@ fn numa_balancing(facts: &Facts, machine: &Machine) -> Finding {
         .mended_by("sysctl -w kernel.numa_balancing=0")
 }
 
-fn zone_reclaim(facts: &Facts, machine: &Machine) -> Finding {
+fn zone_reclaim(facts: &MemoryFacts, machine: &Machine) -> Finding {
     let Some(present) = facts.zone_reclaim else { return ZONE_RECLAIM.unseen("0") };
     let is_well = present == 0 || !machine.is_numa();
     ZONE_RECLAIM
@@ -225,22 +225,23 @@ mod tests {
             (Some(u64::MAX), None, Verdict::Well),
             (None, Some(true), Verdict::Unknown),
         ] {
-            let facts = Facts { memlock_bytes: bytes, may_lock_all: may, ..Facts::default() };
+            let facts = MemoryFacts { memlock_bytes: bytes, may_lock_all: may, ..MemoryFacts::default() };
             assert_eq!(memlock(&facts, POOL_BYTES).verdict, verdict, "{bytes:?} {may:?}");
         }
     }
 
     #[test]
     fn a_limit_of_memory_is_told() {
-        let limit =
-            |free_bytes| MemoryLimit { origin: "memory.max".into(), limit_bytes: 1 << 40, free_bytes };
+        fn limit(free_bytes: u64) -> MemoryLimit {
+            MemoryLimit { origin: "memory.max".into(), limit_bytes: 1 << 40, free_bytes }
+        }
         for (has_cgroups, memory_limit, verdict) in [
             (false, None, Verdict::Unknown),
             (true, None, Verdict::Well),
             (true, Some(limit(8 * POOL_BYTES)), Verdict::Well),
             (true, Some(limit(100 << 20)), Verdict::Note),
         ] {
-            let facts = Facts { has_cgroups, memory_limit, ..Facts::default() };
+            let facts = MemoryFacts { has_cgroups, memory_limit, ..MemoryFacts::default() };
             assert_eq!(super::memory_limit(&facts, POOL_BYTES).verdict, verdict, "{facts:?}");
         }
     }
@@ -254,8 +255,11 @@ mod tests {
             ("never", 0, [Improve, Note]),
             ("never", 128, [Well, Well]),
         ] {
-            let facts =
-                Facts { transparent: Some(mode.into()), free_huge_pages: Some(free), ..Facts::default() };
+            let facts = MemoryFacts {
+                transparent: Some(mode.into()),
+                free_huge_pages: Some(free),
+                ..MemoryFacts::default()
+            };
             let found = [transparent(&facts, POOL_BYTES).verdict, huge_pages(&facts, POOL_BYTES).verdict];
             assert_eq!(found, verdicts, "{mode} {free}");
         }
@@ -263,7 +267,7 @@ mod tests {
 
     #[test]
     fn nodes_matter_where_there_are_several() {
-        let facts = Facts { numa_balancing: Some(1), zone_reclaim: Some(1), ..Facts::default() };
+        let facts = MemoryFacts { numa_balancing: Some(1), zone_reclaim: Some(1), ..MemoryFacts::default() };
         let several = Machine {
             nodes: vec![(0, "0".parse().unwrap()), (1, "1".parse().unwrap())],
             ..Machine::default()

@@ -1,8 +1,8 @@
-//! `carrack doctor`: what makes a data transfer node slow.
+//! `carrack doctor`: finds settings that slow a data transfer node.
 //!
-//! Facts are read relative to a root ([`SysFiles`]) or asked of the kernel ([`Probes`]), judged by pure functions, one
-//! file for each group, and come out as [`Finding`]s. What can't be seen is never an alarm. [`repair`] mends what can be
-//! set at once.
+//! Facts are read relative to a root ([`SysFiles`]) or queried from the kernel ([`Probes`]), judged by pure
+//! functions, one file for each group, and reported as [`Finding`]s. An invisible fact is never an alarm.
+//! [`repair`] makes the changes that take effect at once.
 
 mod clock;
 mod cpu;
@@ -24,36 +24,36 @@ use crate::sys_files::SysFiles;
 pub use finding::{Check, Finding, Group, Verdict};
 pub use probes::{Probes, Ring};
 
-/// The path that buffers are meant to fill where nobody says: round the Earth's longest usual way, Europe to the west of
-/// America, in milliseconds. fasterdata.es.net sizes for the same.
+/// Default round-trip time of the path to size buffers for, in milliseconds: the longest usual one, from
+/// Europe to the west of America. fasterdata.es.net uses the same.
 pub const RTT_MS_DEFAULT: u32 = 100;
 
-/// The link that is meant where no interface tells its speed, in Mbit/s: what data transfer nodes have.
+/// Default link speed if no interface reports one, in Mbit/s: typical for data transfer nodes.
 pub const SPEED_MBITS_DEFAULT: u32 = 100_000;
 
-/// What the machine is meant for.
+/// Purpose of the machine.
 #[derive(Clone, Debug)]
 pub struct Purpose {
     /// Round-trip time of the longest path, in milliseconds.
     pub rtt_ms: u32,
-    /// Speed of the path in Mbit/s; the fastest interface's where nothing is said.
+    /// Speed of the path in Mbit/s; `None` for the fastest interface's.
     pub speed_mbits: Option<u32>,
     /// Bytes of payload memory that a transfer locks.
     pub pool_bytes: u64,
-    /// The paths that data comes from or goes to.
+    /// Source and destination paths.
     pub paths: Vec<PurposePath>,
 }
 
-/// One path that data comes from or goes to.
+/// One source or destination path.
 #[derive(Clone, Debug)]
 pub struct PurposePath {
-    /// As the user named it.
+    /// Path as typed.
     pub shown: String,
-    /// Absolute and without links, or why it can't be looked at.
+    /// Absolute path without links, or the reason why it is not accessible.
     pub real: Result<PathBuf, String>,
 }
 
-/// Every check that there is, by group.
+/// All checks, by group.
 pub fn checks() -> impl Iterator<Item = &'static Check> {
     let groups = [
         network::CHECKS,
@@ -67,7 +67,7 @@ pub fn checks() -> impl Iterator<Item = &'static Check> {
     groups.into_iter().flatten().copied()
 }
 
-/// Looks at everything.
+/// Runs all checks.
 pub fn examine(files: &SysFiles, probes: &Probes, purpose: &Purpose) -> Vec<Finding> {
     let machine = Machine::read(files);
     let nics = nics::read(files, probes);
@@ -83,44 +83,45 @@ pub fn examine(files: &SysFiles, probes: &Probes, purpose: &Purpose) -> Vec<Find
     .concat()
 }
 
-/// What several groups need to know of the machine.
+/// Facts about the machine for several groups.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Machine {
-    /// Its NUMA nodes with their CPUs; empty where they can't be seen.
+    /// NUMA nodes with their CPUs; empty if not visible.
     nodes: Vec<(u32, crate::CpuSet)>,
-    /// The CPUs that are on; empty where they can't be seen.
+    /// Online CPUs; empty if not visible.
     online: crate::CpuSet,
-    /// Whether a hypervisor runs it; nothing where the processor does not say.
+    /// True in a virtual machine; `None` if the processor does not report it.
     is_guest: Option<bool>,
 }
 
 impl Machine {
-    /// Reads it.
+    /// Reads the facts.
     fn read(files: &SysFiles) -> Machine {
         let nodes: crate::NodeSet = files.value("sys/devices/system/node/online").unwrap_or_default();
-        let cpus_of = |node: u32| {
-            files.value(&format!("sys/devices/system/node/node{node}/cpulist")).unwrap_or_default()
-        };
+        let nodes = nodes.iter().map(|node| {
+            let cpus = files.value(&format!("sys/devices/system/node/node{node}/cpulist"));
+            (node, cpus.unwrap_or_default())
+        });
         Machine {
-            nodes: nodes.iter().map(|node| (node, cpus_of(node))).collect(),
+            nodes: nodes.collect(),
             online: files.value("sys/devices/system/cpu/online").unwrap_or_default(),
             is_guest: files.text("proc/cpuinfo").and_then(|text| is_guest(&text)),
         }
     }
 
-    /// Whether memory may be near or far.
+    /// Returns true if there are several nodes.
     fn is_numa(&self) -> bool {
         self.nodes.len() > 1
     }
 
-    /// The CPUs next to `node`.
+    /// The CPUs of `node`.
     fn cpus_of(&self, node: u32) -> Option<&crate::CpuSet> {
         let (_, cpus) = self.nodes.iter().find(|(id, _)| *id == node)?;
         Some(cpus)
     }
 }
 
-/// x86 has a flag for it (cpuid leaf 1, ECX bit 31); others say nothing.
+/// x86 has a flag for it (cpuid leaf 1, ECX bit 31); other architectures don't.
 fn is_guest(cpuinfo: &str) -> Option<bool> {
     let flags = cpuinfo.lines().find(|line| line.starts_with("flags"))?;
     Some(flags.split_whitespace().any(|flag| flag == "hypervisor"))

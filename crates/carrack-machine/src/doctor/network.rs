@@ -1,4 +1,4 @@
-//! The kernel's TCP: buffers, congestion control, path MTU, queueing.
+//! TCP in the kernel: buffers, congestion control, path MTU, queueing.
 
 use super::finding::{Check, Finding, Group, Verdict, well_if};
 use super::nics::Nic;
@@ -85,17 +85,17 @@ static DEFAULT_QDISC: Check = Check {
 /// The kernel keeps these limits in an `int`.
 const BUFFER_BYTES_MAX: u64 = i32::MAX as u64;
 
-/// What a short path needs anyway; less is never advised.
+/// Minimum for short paths; less is never advised.
 const BUFFER_BYTES_MIN: u64 = 4 << 20;
 
 const OPTMEM_BYTES: u64 = 1 << 20;
 
-/// From here on frames are "large".
+/// Smallest MTU that counts as jumbo.
 const JUMBO_MTU: u32 = 9000;
 
-/// What the kernel says; nothing where it doesn't.
+/// The kernel's settings; `None` if not visible.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Facts {
+pub(super) struct NetworkFacts {
     tcp_rmem: Option<String>,
     tcp_wmem: Option<String>,
     rmem_max: Option<u64>,
@@ -107,8 +107,8 @@ pub(super) struct Facts {
     default_qdisc: Option<String>,
 }
 
-pub(super) fn read(files: &SysFiles) -> Facts {
-    Facts {
+pub(super) fn read(files: &SysFiles) -> NetworkFacts {
+    NetworkFacts {
         tcp_rmem: files.text("proc/sys/net/ipv4/tcp_rmem"),
         tcp_wmem: files.text("proc/sys/net/ipv4/tcp_wmem"),
         rmem_max: files.value("proc/sys/net/core/rmem_max"),
@@ -121,7 +121,7 @@ pub(super) fn read(files: &SysFiles) -> Facts {
     }
 }
 
-pub(super) fn judge(facts: &Facts, nics: &[Nic], purpose: &Purpose) -> Vec<Finding> {
+pub(super) fn judge(facts: &NetworkFacts, nics: &[Nic], purpose: &Purpose) -> Vec<Finding> {
     let buffers = buffers(nics, purpose);
     let wanted = format!("{} or more, for {}", buffers.bytes, buffers.path);
     vec![
@@ -136,13 +136,13 @@ pub(super) fn judge(facts: &Facts, nics: &[Nic], purpose: &Purpose) -> Vec<Findi
     ]
 }
 
-/// What buffers have to hold, and for which path.
+/// Required size of buffers, and the path it is computed for.
 struct Buffers {
     bytes: u64,
     path: String,
 }
 
-/// Bandwidth × delay of the path that the machine is meant for, within what the kernel takes.
+/// Bandwidth × delay of the machine's path, within the kernel's limits.
 fn buffers(nics: &[Nic], purpose: &Purpose) -> Buffers {
     let fastest = nics.iter().filter_map(|nic| nic.speed_mbits).max();
     let (speed_mbits, assumed) = match purpose.speed_mbits.or(fastest) {
@@ -154,7 +154,7 @@ fn buffers(nics: &[Nic], purpose: &Purpose) -> Buffers {
     Buffers { bytes: bytes.clamp(BUFFER_BYTES_MIN, BUFFER_BYTES_MAX), path }
 }
 
-/// "4096 131072 33554432": least, default and greatest.
+/// "4096 131072 33554432": minimum, default and maximum.
 fn tcp_buffer(check: &'static Check, present: Option<&str>, buffers: &Buffers) -> Finding {
     let Buffers { bytes, path } = buffers;
     let wanted = format!("{bytes} or more as the last of three, for {path}");
@@ -175,15 +175,18 @@ fn limit(check: &'static Check, present: Option<u64>, bytes: u64, wanted: &str) 
     check.found(verdict, present.to_string(), wanted).mended_by(command)
 }
 
-fn congestion_control(facts: &Facts) -> Finding {
+fn recovers_fast(congestion_control: &str) -> bool {
+    congestion_control == "cubic" || congestion_control.starts_with("bbr")
+}
+
+fn congestion_control(facts: &NetworkFacts) -> Finding {
     let wanted = "cubic or bbr";
     let Some(present) = &facts.congestion_control else { return CONGESTION_CONTROL.unseen(wanted) };
-    let is_good = |name: &str| name == "cubic" || name.starts_with("bbr");
-    let verdict = well_if(is_good(present), Verdict::Improve);
+    let verdict = well_if(recovers_fast(present), Verdict::Improve);
     let available = facts.available.as_deref().unwrap_or_default();
     let shown =
         if available.is_empty() { present.clone() } else { format!("{present} (available: {available})") };
-    let command = match available.split_whitespace().find(|name| is_good(name)) {
+    let command = match available.split_whitespace().find(|name| recovers_fast(name)) {
         Some(name) => format!("sysctl -w net.ipv4.tcp_congestion_control={name}"),
         None => "modprobe tcp_cubic && sysctl -w net.ipv4.tcp_congestion_control=cubic".into(),
     };
@@ -201,7 +204,7 @@ fn mtu_probing(present: Option<u32>, nics: &[Nic]) -> Finding {
 
 fn default_qdisc(present: Option<&str>) -> Finding {
     let Some(present) = present else { return DEFAULT_QDISC.unseen("fq") };
-    // What an interface has now is judged there.
+    // Another check judges the current discipline of each interface.
     let verdict = well_if(present == "fq", Verdict::Note);
     DEFAULT_QDISC.found(verdict, present, "fq").mended_by("sysctl -w net.core.default_qdisc=fq")
 }
@@ -266,10 +269,10 @@ mod tests {
                 Some("modprobe tcp_cubic && sysctl -w net.ipv4.tcp_congestion_control=cubic"),
             ),
         ] {
-            let facts = Facts {
+            let facts = NetworkFacts {
                 congestion_control: Some(present.into()),
                 available: Some(available.into()),
-                ..Facts::default()
+                ..NetworkFacts::default()
             };
             let finding = congestion_control(&facts);
             assert_eq!((finding.verdict, finding.command.as_deref()), (verdict, command), "{present}");
@@ -287,7 +290,7 @@ mod tests {
 
     #[test]
     fn nothing_seen_is_nothing_said() {
-        let findings = judge(&Facts::default(), &[], &purpose(100, None));
+        let findings = judge(&NetworkFacts::default(), &[], &purpose(100, None));
         assert_eq!(findings.len(), CHECKS.len());
         assert!(
             findings.iter().all(|finding| finding.verdict == Verdict::Unknown && finding.command.is_none())

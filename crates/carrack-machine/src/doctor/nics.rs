@@ -1,6 +1,6 @@
-//! Network interfaces: speed, MTU, rings, queueing, and who takes their interrupts.
+//! Network interfaces: speed, MTU, rings, queueing, and interrupts.
 //!
-//! Only those with a device of their own that are up count: what is down slows nothing.
+//! Only interfaces with hardware that are up count.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -71,13 +71,13 @@ static IRQ_NODE: Check = Check {
 
 const JUMBO_MTU: u32 = 9000;
 
-/// Packets; more only makes them wait longer.
+/// Packets in the ring; a longer ring only adds delay.
 const RING_MAX: u32 = 8192;
 
 /// Disciplines that spread packets over time.
 const PACING: [&str; 3] = ["fq", "cake", "etf"];
 
-/// Disciplines that only have others within them, one for each queue.
+/// Disciplines that contain one discipline for each queue.
 const CONTAINERS: [&str; 2] = ["mq", "mqprio"];
 
 /// Ethernet and InfiniBand (include/uapi/linux/if_arp.h).
@@ -86,28 +86,28 @@ const LINK_TYPES: [u32; 2] = [1, 32];
 /// `IFF_UP` (netdevice(7)).
 const UP: u32 = 1;
 
-/// An interface with a device of its own that is up.
+/// A hardware interface that is up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Nic {
     /// Its name.
     pub name: String,
-    /// The NUMA node that it is attached to.
+    /// NUMA node of the device.
     pub node: Option<u32>,
     /// Mbit/s.
     pub speed_mbits: Option<u32>,
     /// Bytes.
     pub mtu: Option<u32>,
-    /// Whether it can't send while it receives.
+    /// True for a half-duplex link.
     pub is_half_duplex: bool,
-    /// Its PCI Express link as it is and as it could be: "16.0 GT/s PCIe x16".
+    /// Current and maximum PCI Express link: "16.0 GT/s PCIe x16".
     pub pci_link: Option<(String, String)>,
-    /// The queueing disciplines that packets wait in.
+    /// The queueing disciplines of packets.
     pub qdisc: Option<BTreeSet<String>>,
-    /// Whether each queue has a discipline of its own.
+    /// True if each queue has its own discipline.
     pub is_multi_queue: bool,
-    /// Its rings.
+    /// Ring sizes.
     pub ring: Option<Ring>,
-    /// The interrupts of its queues; empty where they can't be seen.
+    /// Interrupts of the queues; empty if not visible.
     pub queues: Vec<QueueIrq>,
 }
 
@@ -125,7 +125,7 @@ fn is_physical_and_up(files: &SysFiles, name: &str) -> bool {
     files.exists(&at(name, "device")) && is_of_type && is_up(files, name)
 }
 
-/// Some drivers don't know whether there is a carrier.
+/// Some drivers don't report the carrier.
 fn is_up(files: &SysFiles, name: &str) -> bool {
     match files.text(&at(name, "operstate")).as_deref() {
         Some("up") => true,
@@ -148,7 +148,7 @@ fn read_one(files: &SysFiles, probes: &Probes, name: &str) -> Nic {
     Nic {
         name: name.to_string(),
         node: function.as_ref().and_then(|function| files.value(&format!("{function}/numa_node"))),
-        // -1 or an error where the driver does not know it.
+        // -1 or an error if the driver does not know the speed.
         speed_mbits: files.value(&at(name, "speed")).filter(|&speed| speed > 0),
         mtu: files.value(&at(name, "mtu")),
         is_half_duplex: files.text(&at(name, "duplex")).is_some_and(|duplex| duplex == "half"),
@@ -161,24 +161,24 @@ fn read_one(files: &SysFiles, probes: &Probes, name: &str) -> Nic {
 }
 
 fn pci_link(files: &SysFiles, function: &str) -> Option<(String, String)> {
-    let link = |which: &str| {
+    let [current, max] = ["current", "max"].map(|which| {
         let speed = files.text(&format!("{function}/{which}_link_speed"))?;
         let width: u32 = files.value(&format!("{function}/{which}_link_width"))?;
-        // Emulated ones have no lanes.
+        // Emulated links have no lanes.
         let is_known = speed.starts_with(|first: char| first.is_ascii_digit()) && (1..=32).contains(&width);
         is_known.then(|| format!("{speed} x{width}"))
-    };
-    Some((link("current")?, link("max")?))
+    });
+    Some((current?, max?))
 }
 
-/// Those that packets wait in: the interface's own, or those of its queues.
+/// The disciplines that packets wait in: the root, or those of the queues.
 fn qdisc_of(probes: &Probes, name: &str) -> (Option<BTreeSet<String>>, bool) {
     let Some(qdiscs) = &probes.qdiscs else { return (None, false) };
-    let kinds = |is_root: bool| -> BTreeSet<String> {
-        let its = qdiscs.iter().filter(|qdisc| qdisc.0 == name && qdisc.1 == is_root);
-        its.map(|qdisc| qdisc.2.clone()).collect()
-    };
-    let (own, within) = (kinds(true), kinds(false));
+    let (mut own, mut within) = (BTreeSet::new(), BTreeSet::new());
+    for (_, is_root, kind) in qdiscs.iter().filter(|(interface, ..)| interface == name) {
+        let kinds = if *is_root { &mut own } else { &mut within };
+        kinds.insert(kind.clone());
+    }
     let is_multi_queue = own.iter().any(|kind| CONTAINERS.contains(&&**kind));
     let found = if is_multi_queue { within } else { own };
     ((!found.is_empty()).then_some(found), is_multi_queue)
@@ -218,7 +218,7 @@ fn link_speed(nic: &Nic) -> Finding {
         .mended_by(format!("ethtool -s {} autoneg on", nic.name))
 }
 
-/// No command: another slot is needed, or a look into the firmware's settings.
+/// No command: the remedy is another slot, or the firmware's settings.
 fn pci_link_of(nic: &Nic) -> Finding {
     match &nic.pci_link {
         Some((present, most)) => PCI_LINK.found(well_if(present == most, Verdict::Note), present, most),
@@ -238,9 +238,10 @@ fn qdisc(nic: &Nic) -> Finding {
     let is_pacing = kinds.iter().all(|kind| PACING.contains(&&**kind));
     let present = kinds.iter().cloned().collect::<Vec<_>>().join(", ");
     let present = if nic.is_multi_queue { format!("{present} for each queue") } else { present };
-    let command = match nic.is_multi_queue {
-        true => format!("sysctl -w net.core.default_qdisc=fq && tc qdisc replace dev {} root mq", nic.name),
-        false => format!("tc qdisc replace dev {} root fq", nic.name),
+    let command = if nic.is_multi_queue {
+        format!("sysctl -w net.core.default_qdisc=fq && tc qdisc replace dev {} root mq", nic.name)
+    } else {
+        format!("tc qdisc replace dev {} root fq", nic.name)
     };
     QDISC.found(well_if(is_pacing, Verdict::Improve), present, "fq").mended_by(command)
 }
@@ -252,18 +253,18 @@ fn ring(nic: &Nic) -> Finding {
         .mended_by(format!("ethtool -G {} rx {wanted}", nic.name))
 }
 
-/// On how many CPUs the interrupts should be: those next to the interface, one for each queue if they suffice.
+/// Number of CPUs that the interrupts should use: those of the interface's node, at most one for each queue.
 fn seat_count(nic: &Nic, machine: &Machine) -> usize {
     nic.queues.len().min(cpus_for(nic, machine).len())
 }
 
-/// The CPUs next to an interface; all where its place is not known, or has none.
+/// The CPUs of an interface's node; all if the node is unknown or has none.
 pub(super) fn cpus_for<'a>(nic: &Nic, machine: &'a Machine) -> &'a CpuSet {
     let near = nic.node.and_then(|node| machine.cpus_of(node)).filter(|cpus| !cpus.is_empty());
     near.unwrap_or(&machine.online)
 }
 
-/// Where each interrupt has one CPU; an affinity to several leaves it open which one takes it.
+/// Interrupts of each CPU; `None` if an affinity has several CPUs, as the kernel then may use any.
 fn load(nic: &Nic) -> Option<BTreeMap<u32, usize>> {
     let mut load = BTreeMap::new();
     for queue in &nic.queues {
@@ -273,7 +274,7 @@ fn load(nic: &Nic) -> Option<BTreeMap<u32, usize>> {
     (!load.is_empty()).then_some(load)
 }
 
-/// Half of the CPUs that could be used is near enough: drivers leave some queues idle.
+/// Half of the possible CPUs suffices: drivers leave some queues idle.
 pub(super) fn irq_spread(nic: &Nic, machine: &Machine) -> Finding {
     let seats = seat_count(nic, machine);
     let wanted = "a CPU of its own for each queue, as far as there are";
@@ -319,13 +320,16 @@ mod tests {
     }
 
     fn nic(effective: &[&str]) -> Nic {
-        let queue = |(irq, cpus): (usize, &&str)| QueueIrq {
-            irq: irq as u32,
-            action: format!("eth0-{irq}"),
-            allowed: "0-7".parse().unwrap(),
-            effective: cpus.parse().unwrap(),
-        };
-        let queues = effective.iter().enumerate().map(queue).collect();
+        let queues = effective
+            .iter()
+            .enumerate()
+            .map(|(irq, cpus)| QueueIrq {
+                irq: irq as u32,
+                action: format!("eth0-{irq}"),
+                allowed: "0-7".parse().unwrap(),
+                effective: cpus.parse().unwrap(),
+            })
+            .collect();
         Nic { name: "eth0".into(), node: Some(0), queues, ..Nic::default() }
     }
 
@@ -359,15 +363,16 @@ mod tests {
 
     #[test]
     fn queueing_is_that_of_the_queues() {
-        let qdiscs = |list: &[(&str, bool, &str)]| Probes {
-            qdiscs: Some(list.iter().map(|(a, b, c)| (a.to_string(), *b, c.to_string())).collect()),
-            ..Probes::default()
-        };
-        let verdict = |probes: &Probes| {
+        fn qdiscs(list: &[(&str, bool, &str)]) -> Probes {
+            let list =
+                list.iter().map(|(name, is_root, kind)| (name.to_string(), *is_root, kind.to_string()));
+            Probes { qdiscs: Some(list.collect()), ..Probes::default() }
+        }
+        fn verdict(probes: &Probes) -> (Verdict, String) {
             let (kinds, is_multi_queue) = qdisc_of(probes, "eth0");
             let finding = qdisc(&Nic { name: "eth0".into(), qdisc: kinds, is_multi_queue, ..Nic::default() });
             (finding.verdict, finding.command.unwrap_or_default())
-        };
+        }
         assert_eq!(verdict(&qdiscs(&[("eth0", true, "fq")])).0, Verdict::Well);
         assert_eq!(verdict(&qdiscs(&[("eth0", true, "mq"), ("eth0", false, "fq")])).0, Verdict::Well);
         let (several, command) =
@@ -381,14 +386,14 @@ mod tests {
 
     #[test]
     fn rings_links_and_frames() {
-        let with = |rx, rx_max| Nic { ring: Some(Ring { rx, rx_max, ..Ring::default() }), ..nic(&[]) };
         for (rx, rx_max, verdict) in [
             (512, 8192, Verdict::Note),
             (8192, 16384, Verdict::Well),
             (256, 256, Verdict::Well),
             (0, 0, Verdict::Unknown),
         ] {
-            assert_eq!(ring(&with(rx, rx_max)).verdict, verdict, "{rx} {rx_max}");
+            let with_ring = Nic { ring: Some(Ring { rx, rx_max, ..Ring::default() }), ..nic(&[]) };
+            assert_eq!(ring(&with_ring).verdict, verdict, "{rx} {rx_max}");
         }
         let half = Nic { speed_mbits: Some(100), is_half_duplex: true, mtu: Some(1500), ..nic(&[]) };
         assert_eq!((link_speed(&half).verdict, mtu(&half).verdict), (Verdict::Improve, Verdict::Note));

@@ -1,4 +1,4 @@
-//! Facts that stand in no file: asked of the kernel by system calls, nothing where it does not answer.
+//! Facts that no file holds: queried by system calls, `None` without an answer.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use rustix::net::{AddressFamily, SocketType, netdevice, socket};
 
-use crate::netlink::{self, Qdisc};
+use crate::netlink;
 use crate::sys_files::SysFiles;
 use crate::topology::has_hwloc;
 use crate::zone::{CgroupTree, StaleZone, stale_zones};
@@ -16,38 +16,38 @@ use crate::zone::{CgroupTree, StaleZone, stale_zones};
 const SIOCETHTOOL: libc::Ioctl = 0x8946;
 const ETHTOOL_GRINGPARAM: u32 = 0x10;
 
-/// What was answered.
+/// The kernel's answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Probes {
-    /// Whether the clock is kept by something (`adjtimex(2)`).
+    /// True if the clock is synchronised (`adjtimex(2)`).
     pub is_clock_synchronised: Option<bool>,
-    /// Whether `openat2(2)` is there and allowed.
+    /// True if `openat2(2)` exists and is allowed.
     pub has_openat2: Option<bool>,
-    /// Whether hwloc can be loaded.
+    /// True if hwloc can be loaded.
     pub has_hwloc: Option<bool>,
-    /// The queueing disciplines by interface, each with those within it: (name, is the interface's own, kind).
+    /// The queueing disciplines: (interface, is the root, kind).
     pub qdiscs: Option<Vec<(String, bool, String)>>,
-    /// Core zones whose process is gone.
+    /// Core zones of processes that have ended.
     pub stale_zones: Option<Vec<StaleZone>>,
-    /// The descriptor rings by interface.
+    /// Descriptor rings by interface.
     pub rings: BTreeMap<String, Ring>,
 }
 
-/// How many packets an interface's rings hold, now and at most.
+/// Sizes of an interface's rings in packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ring {
-    /// Arriving ones.
+    /// Receive ring.
     pub rx: u32,
-    /// Arriving ones at most.
+    /// Maximum of the receive ring.
     pub rx_max: u32,
-    /// Leaving ones.
+    /// Send ring.
     pub tx: u32,
-    /// Leaving ones at most.
+    /// Maximum of the send ring.
     pub tx_max: u32,
 }
 
 impl Probes {
-    /// Asks this machine.
+    /// Queries this machine.
     pub fn here() -> Probes {
         Probes {
             is_clock_synchronised: is_clock_synchronised(),
@@ -77,11 +77,11 @@ struct RingParam {
 
 #[allow(unsafe_code)]
 fn is_clock_synchronised() -> Option<bool> {
-    // SAFETY: `timex` is plain numbers, for which zeros are valid.
+    // SAFETY: `timex` consists of numbers, for which zeros are valid.
     let mut request: libc::timex = unsafe { std::mem::zeroed() };
-    // SAFETY: `modes` is 0, so that nothing is set; `request` is there to be written to and lives through the call.
+    // SAFETY: `modes` is 0, so that the call sets nothing; `request` is writable and lives through the call.
     let state = unsafe { libc::adjtimex(&raw mut request) };
-    // TIME_ERROR also stands for a lost PPS signal: only the flag says that nobody keeps the clock.
+    // TIME_ERROR also means a lost PPS signal: only the flag means that the clock is not synchronised.
     (state >= 0).then_some(request.status & libc::STA_UNSYNC == 0)
 }
 
@@ -96,11 +96,11 @@ fn has_openat2() -> Option<bool> {
 
 fn named_qdiscs() -> Option<Vec<(String, bool, String)>> {
     let any = socket(AddressFamily::INET, SocketType::DGRAM, None).ok()?;
-    let named = |qdisc: Qdisc| {
+    let named = netlink::qdiscs().ok()?.into_iter().filter_map(|qdisc| {
         let name = netdevice::index_to_name(&any, qdisc.interface).ok()?;
         Some((name, qdisc.is_root, qdisc.kind))
-    };
-    Some(netlink::qdiscs().ok()?.into_iter().filter_map(named).collect())
+    });
+    Some(named.collect())
 }
 
 fn rings() -> BTreeMap<String, Ring> {
@@ -112,7 +112,7 @@ fn rings() -> BTreeMap<String, Ring> {
 #[allow(unsafe_code)]
 fn ring(any: BorrowedFd<'_>, name: &str) -> io::Result<Ring> {
     let mut answer = RingParam { command: ETHTOOL_GRINGPARAM, ..RingParam::default() };
-    // SAFETY: `ifreq` is plain numbers and a union of them and pointers, for which zeros are valid.
+    // SAFETY: `ifreq` consists of numbers and a union of numbers and pointers, for which zeros are valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     if name.len() >= request.ifr_name.len() {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -121,8 +121,8 @@ fn ring(any: BorrowedFd<'_>, name: &str) -> io::Result<Ring> {
         *to = from as libc::c_char;
     }
     request.ifr_ifru.ifru_data = (&raw mut answer).cast();
-    // SAFETY: the name ends with a zero, and `ifru_data` points to the structure that this command fills, which lives
-    // through the call.
+    // SAFETY: the name ends with a zero, and `ifru_data` points to the structure that this command fills,
+    // which lives through the call.
     let result = unsafe { libc::ioctl(any.as_raw_fd(), SIOCETHTOOL, &raw mut request) };
     if result < 0 {
         return Err(io::Error::last_os_error());

@@ -1,8 +1,7 @@
-//! What `carrack doctor --apply` sets at once: the CPUs that take the interrupts of an interface's queues, and the removal
-//! of core zones whose process is gone.
+//! The repairs of `carrack doctor --apply`: the affinity of the interrupts of interfaces' queues, and the
+//! removal of stale core zones.
 //!
-//! Nothing that outlives a restart, nothing that interrupts traffic. What to do is computed first, apart from
-//! doing it.
+//! No repair outlives a reboot or interrupts traffic. The plan is computed separately from its execution.
 
 use std::collections::HashMap;
 use std::io;
@@ -11,35 +10,35 @@ use super::nics::{self, Nic};
 use super::{Machine, Probes, Verdict, cpu};
 use crate::id_set::CpuSet;
 use crate::sys_files::SysFiles;
-use crate::zone::{CgroupTree, StaleZone, repair_zones};
+use crate::zone::{CgroupTree, repair_zones};
 
-/// The command that asks for it.
+/// The command for these repairs.
 pub(super) const COMMAND: &str = "carrack doctor --apply";
 
-/// One interrupt that gets a CPU of its own.
+/// A new affinity of one interrupt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct IrqMove {
     /// The interface.
     pub nic: String,
-    /// The interrupt's number.
+    /// Interrupt number.
     pub irq: u32,
-    /// Its name.
+    /// The driver's name of the interrupt.
     pub action: String,
-    /// The CPUs that take it now.
+    /// Current CPUs.
     pub from: CpuSet,
-    /// The CPU that shall.
+    /// New CPU.
     pub to: u32,
 }
 
-/// Why nothing is planned.
+/// Reasons why there is no plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 enum Refusal {
-    /// It would undo what is set.
+    /// irqbalance would undo the changes.
     #[error("irqbalance is running and would move the interrupts again: systemctl disable --now irqbalance")]
     IrqBalance,
 }
 
-/// What is to be set on the machine with these files; nothing where all is well.
+/// Plans the affinities; empty if all are good.
 fn plan(files: &SysFiles, probes: &Probes) -> Result<Vec<IrqMove>, Refusal> {
     let machine = Machine::read(files);
     let nics = nics::read(files, probes);
@@ -50,17 +49,17 @@ fn plan(files: &SysFiles, probes: &Probes) -> Result<Vec<IrqMove>, Refusal> {
     }
 }
 
-/// One thing that was to be set.
+/// One repair, done or failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repair {
-    /// What, for people.
+    /// Description, for people.
     pub what: String,
-    /// Nothing, or why it could not be.
+    /// Result, or the reason of the failure.
     pub outcome: Result<(), String>,
 }
 
-/// Sets what is planned and removes what was left behind; `tree` is where zones are, if there is such a place. Says what
-/// was done and what was refused; nothing where all is well.
+/// Sets the planned affinities and removes stale zones in `tree`, if there is one. Returns all attempts;
+/// empty if nothing needed a repair.
 pub fn repair(files: &SysFiles, tree: Option<&CgroupTree>, probes: &Probes) -> Vec<Repair> {
     let mut repairs = match plan(files, probes) {
         Ok(moves) => moves.iter().map(|step| repair_irq(files, step)).collect(),
@@ -76,7 +75,7 @@ fn repair_irq(files: &SysFiles, step: &IrqMove) -> Repair {
     Repair { what, outcome: apply(files, step).map_err(|error| words_of(&error)) }
 }
 
-/// Some drivers leave the choice to the kernel, which then takes no other.
+/// Some drivers leave the affinity to the kernel, which then refuses a change.
 fn words_of(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::EIO) => "the kernel chooses the CPUs of this interrupt by itself".into(),
@@ -85,9 +84,11 @@ fn words_of(error: &io::Error) -> String {
 }
 
 fn repair_stale_zones(tree: &CgroupTree) -> Vec<Repair> {
-    let removed = |zone: StaleZone| Repair { what: format!("removed: {zone}"), outcome: Ok(()) };
     match repair_zones(tree) {
-        Ok(zones) => zones.into_iter().map(removed).collect(),
+        Ok(zones) => {
+            let removed = zones.iter().map(|zone| format!("removed: {zone}"));
+            removed.map(|what| Repair { what, outcome: Ok(()) }).collect()
+        }
         Err(error) => vec![Repair { what: "core zones left behind".into(), outcome: Err(error.to_string()) }],
     }
 }
@@ -96,8 +97,8 @@ fn apply(files: &SysFiles, step: &IrqMove) -> io::Result<()> {
     files.write(&format!("proc/irq/{}/smp_affinity_list", step.irq), &format!("{}\n", step.to))
 }
 
-/// Gives the queues of each interface whose interrupts lie badly the CPUs of its node, one after the other: each core
-/// once before any gets a second one. Interfaces of one node don't begin with the same CPU.
+/// Assigns the CPUs of an interface's node to the queues of each badly spread interface, in turn: each core
+/// once before any gets a second queue. Interfaces of one node don't start at the same CPU.
 fn spread(nics: &[Nic], machine: &Machine, is_first_thread: impl Fn(u32) -> bool) -> Vec<IrqMove> {
     let mut taken: HashMap<Option<u32>, usize> = HashMap::new();
     let mut moves = Vec::new();
@@ -121,7 +122,7 @@ fn is_badly_spread(nic: &Nic, machine: &Machine) -> bool {
     findings.iter().any(|finding| finding.verdict == Verdict::Improve)
 }
 
-/// The CPUs for an interface's queues, the best first. Never empty where something is badly spread.
+/// The CPUs for an interface's queues, best first. Never empty for a badly spread interface.
 fn seats(nic: &Nic, machine: &Machine, is_first_thread: impl Fn(u32) -> bool) -> Vec<u32> {
     let near = nics::cpus_for(nic, machine).intersection(&machine.online);
     let cpus = if near.is_empty() { &machine.online } else { &near };
@@ -147,16 +148,19 @@ mod tests {
     }
 
     fn nic(name: &str, node: Option<u32>, first_irq: u32, cpus: &[u32]) -> Nic {
-        let queue = |(index, cpu): (usize, &u32)| QueueIrq {
-            irq: first_irq + index as u32,
-            action: format!("{name}-{index}"),
-            allowed: "0-7".parse().unwrap(),
-            effective: [*cpu].into_iter().collect(),
-        };
         Nic {
             name: name.into(),
             node,
-            queues: cpus.iter().enumerate().map(queue).collect(),
+            queues: cpus
+                .iter()
+                .enumerate()
+                .map(|(index, cpu)| QueueIrq {
+                    irq: first_irq + index as u32,
+                    action: format!("{name}-{index}"),
+                    allowed: "0-7".parse().unwrap(),
+                    effective: [*cpu].into_iter().collect(),
+                })
+                .collect(),
             ..Nic::default()
         }
     }
@@ -191,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_neglected_machine_is_mended_and_then_well() {
-        let tree = trees::Tree::neglected();
+        let tree = trees::FactTree::neglected();
         let files = tree.files();
         assert_eq!(plan(&files, &Probes::default()), Err(Refusal::IrqBalance));
         tree.remove("proc/900/comm");
@@ -207,7 +211,7 @@ mod tests {
 
     #[test]
     fn what_is_refused_is_told() {
-        let tree = trees::Tree::neglected();
+        let tree = trees::FactTree::neglected();
         let repairs = repair(&tree.files(), None, &Probes::default());
         assert!(matches!(&repairs[..], [Repair { outcome: Err(why), .. }] if why.contains("irqbalance")));
         tree.remove("proc/900/comm");
@@ -222,17 +226,17 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(dir.path().join("cgroup/carrack-zone-4000000-1")).unwrap();
         let zones = CgroupTree::at(&dir.path().join("cgroup"), &dir.path().join("proc"));
-        let repairs = repair(&trees::Tree::tuned().files(), Some(&zones), &Probes::default());
+        let repairs = repair(&trees::FactTree::tuned().files(), Some(&zones), &Probes::default());
         assert!(
             matches!(&repairs[..], [Repair { what, outcome: Ok(()) }] if what.contains("4000000")),
             "{repairs:?}"
         );
-        assert!(repair(&trees::Tree::tuned().files(), Some(&zones), &Probes::default()).is_empty());
+        assert!(repair(&trees::FactTree::tuned().files(), Some(&zones), &Probes::default()).is_empty());
     }
 
     #[test]
     fn where_nothing_is_seen_nothing_is_planned() {
-        for tree in [trees::Tree::container(), trees::Tree::tuned()] {
+        for tree in [trees::FactTree::container(), trees::FactTree::tuned()] {
             assert_eq!(plan(&tree.files(), &Probes::default()), Ok(vec![]));
         }
     }

@@ -1,4 +1,4 @@
-//! Disks and the mounts that the named paths lie on.
+//! Disks, and the mounts of the named paths.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -52,35 +52,35 @@ static NFS: Check = Check {
     source: "nfs(5), nconnect, rsize and wsize",
 };
 
-/// File systems on disks of this machine, where these options mean what they say.
+/// Local file systems on disks, for which these options are defined.
 const LOCAL: [&str; 6] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs"];
 
-/// Bytes of an NFS request: the most that Linux does.
+/// Bytes of an NFS request: the maximum of Linux.
 const NFS_REQUEST_BYTES: u64 = 1 << 20;
 
-/// Connections of an NFS mount that are asked for; up to 16 are possible.
+/// Advised connections of an NFS mount; up to 16 are possible.
 const NFS_CONNECTIONS: u32 = 8;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Facts {
-    /// In the order in which they were mounted; nothing where they can't be seen.
-    mounts: Option<Vec<Mount>>,
-    /// Disks whose place is known, and their nodes.
+pub(super) struct StorageFacts {
+    /// Mounts in mount order; `None` if not visible.
+    mounts: Option<Vec<MountEntry>>,
+    /// Disks with known nodes.
     disks: Vec<(String, u32)>,
-    /// Sockets of nodes.
+    /// Socket of each node.
     sockets: BTreeMap<u32, u32>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Mount {
+struct MountEntry {
     point: PathBuf,
     kind: String,
     source: String,
-    /// Of the mount and of the file system.
+    /// Options of the mount and of the file system.
     options: BTreeSet<String>,
 }
 
-impl Mount {
+impl MountEntry {
     fn has(&self, option: &str) -> bool {
         self.options.contains(option)
     }
@@ -91,12 +91,14 @@ impl Mount {
     }
 }
 
-pub(super) fn read(files: &SysFiles) -> Facts {
+pub(super) fn read(files: &SysFiles) -> StorageFacts {
     let machine = Machine::read(files);
-    let socket_of =
-        |cpu: u32| files.value(&format!("sys/devices/system/cpu/cpu{cpu}/topology/physical_package_id"));
-    let sockets = machine.nodes.iter().filter_map(|(node, cpus)| Some((*node, socket_of(cpus.first()?)?)));
-    Facts {
+    let sockets = machine.nodes.iter().filter_map(|(node, cpus)| {
+        let cpu = cpus.first()?;
+        let socket = files.value(&format!("sys/devices/system/cpu/cpu{cpu}/topology/physical_package_id"))?;
+        Some((*node, socket))
+    });
+    StorageFacts {
         mounts: files.text("proc/self/mountinfo").map(|text| text.lines().filter_map(mount).collect()),
         disks: disks(files),
         sockets: sockets.collect(),
@@ -105,21 +107,23 @@ pub(super) fn read(files: &SysFiles) -> Facts {
 
 fn disks(files: &SysFiles) -> Vec<(String, u32)> {
     let names = files.names("sys/block").unwrap_or_default();
-    let node_of = |name: &String| {
-        let function = nic::pci_function(files, &format!("sys/block/{name}"))?;
-        Some((name.clone(), files.value(&format!("{function}/numa_node"))?))
-    };
-    names.iter().filter_map(node_of).collect()
+    names
+        .iter()
+        .filter_map(|name| {
+            let function = nic::pci_function(files, &format!("sys/block/{name}"))?;
+            Some((name.clone(), files.value(&format!("{function}/numa_node"))?))
+        })
+        .collect()
 }
 
 /// `36 35 98:0 /root /point rw,noatime shared:1 - ext3 /dev/root rw,errors=continue`
-fn mount(line: &str) -> Option<Mount> {
+fn mount(line: &str) -> Option<MountEntry> {
     let (of_mount, of_system) = line.split_once(" - ")?;
     let mut words = of_mount.split(' ').skip(4);
     let (point, own) = (words.next()?, words.next()?);
     let mut words = of_system.split(' ');
     let (kind, source, of_system) = (words.next()?, words.next()?, words.next().unwrap_or_default());
-    Some(Mount {
+    Some(MountEntry {
         point: unescape(point).into(),
         kind: kind.into(),
         source: unescape(source),
@@ -127,18 +131,23 @@ fn mount(line: &str) -> Option<Mount> {
     })
 }
 
-/// Space, tab, newline and backslash are written as three octal digits.
+/// Space, tab, newline and backslash are escaped as three octal digits.
 fn unescape(word: &str) -> String {
     let escapes = [(r"\040", " "), (r"\011", "\t"), (r"\012", "\n"), (r"\134", "\\")];
     escapes.iter().fold(word.to_string(), |word, (escape, character)| word.replace(escape, character))
 }
 
-pub(super) fn judge(facts: &Facts, nics: &[Nic], machine: &Machine, purpose: &Purpose) -> Vec<Finding> {
+pub(super) fn judge(
+    facts: &StorageFacts,
+    nics: &[Nic],
+    machine: &Machine,
+    purpose: &Purpose,
+) -> Vec<Finding> {
     let of_paths = purpose.paths.iter().flat_map(|path| judge_path(facts, path));
     std::iter::once(device_nodes(facts, nics, machine)).chain(of_paths).collect()
 }
 
-fn device_nodes(facts: &Facts, nics: &[Nic], machine: &Machine) -> Finding {
+fn device_nodes(facts: &StorageFacts, nics: &[Nic], machine: &Machine) -> Finding {
     let wanted = "one socket";
     if !machine.is_numa() && !machine.nodes.is_empty() {
         return DEVICE_NODES.found(Verdict::Well, "one node", wanted);
@@ -148,10 +157,12 @@ fn device_nodes(facts: &Facts, nics: &[Nic], machine: &Machine) -> Finding {
     if nics.is_empty() || disks.is_empty() {
         return DEVICE_NODES.unseen(wanted);
     }
-    let socket_of = |node: u32| facts.sockets.get(&node).copied().unwrap_or(node);
-    let sockets: BTreeSet<u32> = nics.iter().chain(disks).map(|(_, node)| socket_of(*node)).collect();
+    let mut sockets = BTreeSet::new();
     let mut by_node: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
-    nics.iter().chain(disks).for_each(|(name, node)| by_node.entry(*node).or_default().push(name));
+    for (name, node) in nics.iter().chain(disks) {
+        sockets.insert(facts.sockets.get(node).copied().unwrap_or(*node));
+        by_node.entry(*node).or_default().push(name);
+    }
     let present = by_node.iter().map(|(node, names)| format!("node {node}: {}", names.join(" ")));
     DEVICE_NODES.found(
         well_if(sockets.len() == 1, Verdict::Note),
@@ -160,7 +171,7 @@ fn device_nodes(facts: &Facts, nics: &[Nic], machine: &Machine) -> Finding {
     )
 }
 
-fn judge_path(facts: &Facts, path: &PurposePath) -> Vec<Finding> {
+fn judge_path(facts: &StorageFacts, path: &PurposePath) -> Vec<Finding> {
     let real = match &path.real {
         Ok(real) => real,
         Err(why) => {
@@ -178,13 +189,13 @@ fn judge_path(facts: &Facts, path: &PurposePath) -> Vec<Finding> {
     findings.into_iter().map(|finding| finding.of(&path.shown)).collect()
 }
 
-/// The deepest that the path lies beneath; of several on one point the last covers the others.
-fn mount_of<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
+/// The deepest mount above the path; of several on one mount point the last covers the others.
+fn mount_of<'a>(mounts: &'a [MountEntry], path: &Path) -> Option<&'a MountEntry> {
     let above = mounts.iter().filter(|mount| path.starts_with(&mount.point));
     above.max_by_key(|mount| mount.point.components().count())
 }
 
-fn mount_state(mount: &Mount) -> Finding {
+fn mount_state(mount: &MountEntry) -> Finding {
     let present = format!("{} from {} at {}", mount.kind, mount.source, mount.point.display());
     let is_read_only = mount.has("ro");
     let present = if is_read_only { format!("{present}, read-only") } else { present };
@@ -193,7 +204,7 @@ fn mount_state(mount: &Mount) -> Finding {
         .mended_by(format!("mount -o remount,rw {}", quoted(&mount.point)))
 }
 
-fn atime(mount: &Mount) -> Finding {
+fn atime(mount: &MountEntry) -> Finding {
     let wanted = "relatime or noatime";
     if !LOCAL.contains(&&*mount.kind) {
         return ATIME.found(Verdict::Well, format!("the matter of {}", mount.kind), wanted);
@@ -204,19 +215,20 @@ fn atime(mount: &Mount) -> Finding {
         .mended_by(format!("mount -o remount,noatime {}", quoted(&mount.point)))
 }
 
-fn write_mode(mount: &Mount) -> Finding {
+fn write_mode(mount: &MountEntry) -> Finding {
     let slow: Vec<&str> = ["sync", "data=journal"].into_iter().filter(|option| mount.has(option)).collect();
     let present = if slow.is_empty() { "async".to_string() } else { slow.join(", ") };
     let finding =
         WRITE_MODE.found(well_if(slow.is_empty(), Verdict::Improve), present, "async, data not journalled");
-    // How data is journalled can't be changed while mounted.
-    match mount.has("sync") {
-        true => finding.mended_by(format!("mount -o remount,async {}", quoted(&mount.point))),
-        false => finding,
+    // The journalling mode can't be changed by a remount.
+    if mount.has("sync") {
+        finding.mended_by(format!("mount -o remount,async {}", quoted(&mount.point)))
+    } else {
+        finding
     }
 }
 
-fn nfs(mount: &Mount) -> Finding {
+fn nfs(mount: &MountEntry) -> Finding {
     let connections: u32 = mount.value("nconnect").unwrap_or(1);
     let proto: String = mount.value("proto").unwrap_or_else(|| "tcp".into());
     let sizes = [mount.value("rsize"), mount.value("wsize")];
@@ -233,11 +245,13 @@ fn nfs(mount: &Mount) -> Finding {
         ))
 }
 
-/// For a shell.
+/// Quotes a path for a shell.
 fn quoted(path: &Path) -> String {
     let text = path.to_string_lossy();
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-:,@+=[]".contains(&byte);
-    if text.bytes().all(is_plain) { text.into_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
+    if text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._-:,@+=[]".contains(&byte)) {
+        return text.into_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 #[cfg(test)]
@@ -253,8 +267,8 @@ mod tests {
         33 27 0:53 / /net/rdma rw - nfs host:/r rw,rsize=1048576,wsize=1048576,proto=rdma\n\
         broken line";
 
-    fn facts() -> Facts {
-        Facts { mounts: Some(TABLE.lines().filter_map(mount).collect()), ..Facts::default() }
+    fn facts() -> StorageFacts {
+        StorageFacts { mounts: Some(TABLE.lines().filter_map(mount).collect()), ..StorageFacts::default() }
     }
 
     fn of(path: &str) -> Vec<(&'static str, Verdict)> {
@@ -287,7 +301,7 @@ mod tests {
         let findings = judge_path(&facts(), &path);
         assert_eq!((findings.len(), findings[0].verdict), (1, Verdict::Broken));
         let path = PurposePath { shown: "/".into(), real: Ok("/".into()) };
-        let unseen = judge_path(&Facts::default(), &path);
+        let unseen = judge_path(&StorageFacts::default(), &path);
         assert!(unseen.len() == 3 && unseen.iter().all(|finding| finding.verdict == Verdict::Unknown));
     }
 
@@ -306,11 +320,10 @@ mod tests {
             nodes: vec![(0, "0".parse().unwrap()), (1, "1".parse().unwrap()), (2, "2".parse().unwrap())],
             ..Machine::default()
         };
-        let nic = |node| Nic { name: "eth0".into(), node, ..Nic::default() };
-        let facts = Facts {
+        let facts = StorageFacts {
             disks: vec![("nvme0n1".into(), 1)],
             sockets: [(0, 0), (1, 0), (2, 1)].into(),
-            ..Facts::default()
+            ..StorageFacts::default()
         };
         for (node, verdict) in [
             (Some(1), Verdict::Well),
@@ -318,7 +331,8 @@ mod tests {
             (Some(2), Verdict::Note),
             (None, Verdict::Unknown),
         ] {
-            assert_eq!(device_nodes(&facts, &[nic(node)], &machine).verdict, verdict, "{node:?}");
+            let nic = Nic { name: "eth0".into(), node, ..Nic::default() };
+            assert_eq!(device_nodes(&facts, &[nic], &machine).verdict, verdict, "{node:?}");
         }
     }
 }

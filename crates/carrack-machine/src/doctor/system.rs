@@ -1,4 +1,4 @@
-//! Limits of this process, and what the kernel and the libraries beside it can do.
+//! Limits of this process, and features of the kernel and of libraries.
 
 use super::Machine;
 use super::finding::{Check, Finding, Group, Verdict, well_if};
@@ -49,23 +49,24 @@ static VIRTUAL_MACHINE: Check = Check {
     source: "kernel documentation, virt/kvm/x86/cpuid",
 };
 
-/// Two for each of 128 large files, one for each of 64 streams, some for each of the threads: the usual limit does.
+/// Two for each of 128 large files, one for each of 64 streams, some for each thread: the usual limit
+/// suffices.
 const OPEN_FILES_WANTED: u64 = 1024;
 
-/// With fewer, files of a copy fail to open: 50 of 2 MiB and 500 small ones between two directories of a machine with 2
-/// cores lost some with 64, none with 128.
+/// With fewer, files of a copy fail to open: 50 of 2 MiB and 500 small ones between two directories of a
+/// machine with 2 cores lost some with 64, none with 128.
 const OPEN_FILES_MIN: u64 = 128;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Facts {
+pub(super) struct SystemFacts {
     open_files: Option<u64>,
     has_openat2: Option<bool>,
     kernel: Option<String>,
     has_hwloc: Option<bool>,
 }
 
-pub(super) fn read(files: &SysFiles, probes: &Probes) -> Facts {
-    Facts {
+pub(super) fn read(files: &SysFiles, probes: &Probes) -> SystemFacts {
+    SystemFacts {
         open_files: files.text("proc/self/limits").and_then(|text| soft_limit(&text, "Max open files")),
         has_openat2: probes.has_openat2,
         kernel: files.text("proc/sys/kernel/osrelease"),
@@ -73,11 +74,11 @@ pub(super) fn read(files: &SysFiles, probes: &Probes) -> Facts {
     }
 }
 
-pub(super) fn judge(facts: &Facts, machine: &Machine) -> Vec<Finding> {
+pub(super) fn judge(facts: &SystemFacts, machine: &Machine) -> Vec<Finding> {
     vec![open_files(facts), openat2(facts), kernel(facts), hwloc(facts, machine), virtual_machine(machine)]
 }
 
-fn open_files(facts: &Facts) -> Finding {
+fn open_files(facts: &SystemFacts) -> Finding {
     let wanted = format!("{OPEN_FILES_WANTED} or more");
     let Some(count) = facts.open_files else { return OPEN_FILES.unseen(wanted) };
     let verdict = match count {
@@ -89,13 +90,13 @@ fn open_files(facts: &Facts) -> Finding {
     OPEN_FILES.found(verdict, present, wanted).mended_by(format!("ulimit -n {OPEN_FILES_WANTED}"))
 }
 
-fn openat2(facts: &Facts) -> Finding {
+fn openat2(facts: &SystemFacts) -> Finding {
     let Some(has) = facts.has_openat2 else { return OPENAT2.unseen("there") };
     OPENAT2.found(well_if(has, Verdict::Note), if has { "there" } else { "not there" }, "there")
 }
 
-/// Kernels of distributions have more than their number says: never more than a note.
-fn kernel(facts: &Facts) -> Finding {
+/// Distributions backport features, so that this is at most a note.
+fn kernel(facts: &SystemFacts) -> Finding {
     let wanted = "6.1 or newer";
     let version = facts.kernel.as_deref().and_then(version);
     let (Some(present), Some(version)) = (&facts.kernel, version) else { return KERNEL.unseen(wanted) };
@@ -108,7 +109,7 @@ fn version(release: &str) -> Option<(u32, u32)> {
     Some((numbers.next()??, numbers.next()??))
 }
 
-fn hwloc(facts: &Facts, machine: &Machine) -> Finding {
+fn hwloc(facts: &SystemFacts, machine: &Machine) -> Finding {
     let wanted = "installed, where there are several nodes";
     let Some(has) = facts.has_hwloc else { return HWLOC.unseen(wanted) };
     let present = if has { "installed" } else { "not installed" };
@@ -139,7 +140,7 @@ mod tests {
             (None, Verdict::Unknown),
         ] {
             assert_eq!(
-                open_files(&Facts { open_files: count, ..Facts::default() }).verdict,
+                open_files(&SystemFacts { open_files: count, ..SystemFacts::default() }).verdict,
                 verdict,
                 "{count:?}"
             );
@@ -154,14 +155,14 @@ mod tests {
             ("5.14.0-427.el9", Verdict::Note),
             ("what", Verdict::Unknown),
         ] {
-            let facts = Facts { kernel: Some(release.into()), ..Facts::default() };
+            let facts = SystemFacts { kernel: Some(release.into()), ..SystemFacts::default() };
             assert_eq!(kernel(&facts).verdict, verdict, "{release}");
         }
     }
 
     #[test]
     fn hwloc_is_for_several_nodes() {
-        let facts = Facts { has_hwloc: Some(false), ..Facts::default() };
+        let facts = SystemFacts { has_hwloc: Some(false), ..SystemFacts::default() };
         let several = Machine {
             nodes: vec![(0, "0".parse().unwrap()), (1, "1".parse().unwrap())],
             ..Machine::default()
@@ -172,7 +173,7 @@ mod tests {
 
     #[test]
     fn an_old_kernel_still_works() {
-        let facts = Facts { has_openat2: Some(false), ..Facts::default() };
+        let facts = SystemFacts { has_openat2: Some(false), ..SystemFacts::default() };
         assert_eq!(openat2(&facts).verdict, Verdict::Note);
     }
 }

@@ -1,7 +1,7 @@
-//! Machines for tests, each one text: the kernel's files of a well tuned data transfer node, of a neglected one, and of
-//! a container in which next to nothing is seen.
+//! Machines for tests as text: the kernel's files of a well-tuned data transfer node, of a neglected one, and
+//! of a container with hardly any visible facts.
 //!
-//! `path = text` is a file, `path -> target` a link; a text may have `\n` in it. `#` begins a comment.
+//! `path = text` is a file, `path -> target` a link; a text may contain `\n`. `#` begins a comment.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -11,25 +11,25 @@ use super::{Machine, Probes, Purpose, PurposePath, RTT_MS_DEFAULT, Ring, Verdict
 use crate::sys_files::SysFiles;
 use crate::zone::StaleZone;
 
-pub(super) struct Tree {
+pub(super) struct FactTree {
     dir: tempfile::TempDir,
 }
 
-impl Tree {
-    pub(super) fn tuned() -> Tree {
-        Tree::of(include_str!("trees/tuned.tree"))
+impl FactTree {
+    pub(super) fn tuned() -> FactTree {
+        FactTree::of(include_str!("trees/tuned.tree"))
     }
 
-    pub(super) fn neglected() -> Tree {
-        Tree::of(include_str!("trees/neglected.tree"))
+    pub(super) fn neglected() -> FactTree {
+        FactTree::of(include_str!("trees/neglected.tree"))
     }
 
-    pub(super) fn container() -> Tree {
-        Tree::of(include_str!("trees/container.tree"))
+    pub(super) fn container() -> FactTree {
+        FactTree::of(include_str!("trees/container.tree"))
     }
 
-    fn of(text: &str) -> Tree {
-        let tree = Tree { dir: tempfile::tempdir().unwrap() };
+    fn of(text: &str) -> FactTree {
+        let tree = FactTree { dir: tempfile::tempdir().unwrap() };
         for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
             tree.add(line);
         }
@@ -45,9 +45,10 @@ impl Tree {
         let path = self.dir.path().join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         let value = &line[name.len() + if is_link { 4 } else { 3 }..];
-        match is_link {
-            true => symlink(Path::new(value), path).unwrap(),
-            false => fs::write(path, value.replace("\\n", "\n") + "\n").unwrap(),
+        if is_link {
+            symlink(Path::new(value), path).unwrap();
+        } else {
+            fs::write(path, value.replace("\\n", "\n") + "\n").unwrap();
         }
     }
 
@@ -82,14 +83,14 @@ fn probes(is_good: bool, kinds: &[(bool, &str)]) -> Probes {
 }
 
 /// Names of checks with this verdict.
-fn names(tree: &Tree, probes: &Probes, verdict: Verdict) -> Vec<&'static str> {
+fn names(tree: &FactTree, probes: &Probes, verdict: Verdict) -> Vec<&'static str> {
     let findings = examine(&tree.files(), probes, &purpose("/data/run7"));
     findings.iter().filter(|finding| finding.verdict == verdict).map(|finding| finding.check.name).collect()
 }
 
 #[test]
 fn a_well_tuned_node_is_well() {
-    let tree = Tree::tuned();
+    let tree = FactTree::tuned();
     let probes = probes(true, &[(true, "mq"), (false, "fq")]);
     for verdict in [Verdict::Broken, Verdict::Improve, Verdict::Note, Verdict::Unknown] {
         assert_eq!(names(&tree, &probes, verdict), [""; 0], "{verdict:?}");
@@ -101,7 +102,7 @@ fn a_well_tuned_node_is_well() {
 
 #[test]
 fn a_neglected_node_is_told_everything() {
-    let tree = Tree::neglected();
+    let tree = FactTree::neglected();
     let probes = probes(false, &[(true, "pfifo_fast")]);
     assert_eq!(names(&tree, &probes, Verdict::Broken), ["open_files"]);
     let improve = [
@@ -146,7 +147,7 @@ fn a_neglected_node_is_told_everything() {
 
 #[test]
 fn a_container_raises_no_alarm() {
-    let tree = Tree::container();
+    let tree = FactTree::container();
     for verdict in [Verdict::Broken, Verdict::Improve, Verdict::Note] {
         assert_eq!(names(&tree, &Probes::default(), verdict), [""; 0], "{verdict:?}");
     }
@@ -168,10 +169,10 @@ fn where_there_is_nothing_at_all_every_check_says_so() {
 
 #[test]
 fn what_can_be_mended_says_how_and_what_is_well_does_not() {
-    for tree in [Tree::tuned(), Tree::neglected(), Tree::container()] {
+    for tree in [FactTree::tuned(), FactTree::neglected(), FactTree::container()] {
         for finding in examine(&tree.files(), &probes(false, &[(true, "fq")]), &purpose("/data")) {
             let is_bad = matches!(finding.verdict, Verdict::Improve | Verdict::Broken);
-            // These need other hardware, or a new file system.
+            // The remedy is other hardware or a new file system.
             let has_none =
                 ["pci_link", "device_nodes", "core_zones", "openat2", "kernel"].contains(&finding.check.name);
             assert!(!is_bad || has_none || finding.command.is_some(), "{finding:?}");

@@ -1,50 +1,53 @@
-//! Where a transfer's threads and buffers belong: a value, computed from a topology by pure code (N1–N3, N7, M2).
+//! The placement of a transfer's threads and buffers: a value, computed from a topology by pure code (N1–N3,
+//! N7, M2).
 //!
-//! `plan.rs` goes from the request to the lanes, `domain.rs` cuts the machine into the lanes' parts, `seats.rs` gives each
-//! thread its core, `roads.rs` is the graph that says what the way from a device to a core costs, `costs.rs` what memory
-//! costs. The rules and their sources are in docs/placement.md.
+//! `plan.rs` turns the request into lanes, `domain.rs` divides the machine among them, `seats.rs` assigns
+//! cores to threads, `cost_graph.rs` is the graph of costs from devices to cores, `costs.rs` holds the costs
+//! of memory. docs/placement.md has the rules and their sources.
 
+mod cost_graph;
 mod costs;
 mod domain;
 mod plan;
-mod roads;
 mod seats;
 
 use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
 
 use crate::id_set::{CpuSet, NodeSet};
 
 pub use costs::{CostOrigin, Costs};
 pub use plan::{lanes_wanted, place};
 
-/// What is to be placed, and what is known of the machine's present state.
+/// A request for a placement, with the machine's present load.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Request {
     /// The wanted scheme.
     pub scheme: Scheme,
-    /// The number of lanes, if the user gave it or both ends agreed on it.
+    /// Number of lanes, if the user set it or both ends agreed on it.
     pub lanes: Option<usize>,
-    /// I/O threads of this end, in all lanes together. Each lane gets one at least.
+    /// I/O threads of this end, in all lanes together. Each lane gets at least one.
     pub io_threads: usize,
-    /// The network interface of the connections.
+    /// Network interface of the connections.
     pub nic: Option<String>,
-    /// The disks that are read or written.
+    /// Disks that are read or written.
     pub disks: Vec<String>,
-    /// By logical CPU, the share of its time (0 to 1) for which others keep it busy.
+    /// Share of each logical CPU's time (0 to 1) that others use.
     pub core_loads: BTreeMap<u32, f64>,
-    /// What memory costs; [`Costs::from_distances`] if it is not given.
+    /// Costs of memory; [`Costs::from_distances`] if `None`.
     pub costs: Option<Costs>,
 }
 
-/// How threads and buffers are placed: the paper's cases.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Placement schemes: the paper's cases.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Scheme {
-    /// `Mts` where there are several nodes, `Off` where there is one.
+    /// `Mts` with several nodes, `Off` with one.
     #[default]
     Auto,
-    /// One buffer, nothing bound: the kernel does as it likes.
+    /// One buffer, no binding.
     Off,
-    /// One lane: its buffer and threads bound to one socket (the papers' NB).
+    /// One lane: buffer and threads bound to one socket (the papers' NB).
     Single,
     /// A lane for each socket, buffers bound, threads not (N1).
     Mmb,
@@ -64,51 +67,51 @@ impl std::fmt::Display for Scheme {
     }
 }
 
-/// The planned placement of one process's part in a session.
+/// The planned placement of one end of a session.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Placement {
-    /// The scheme that was followed; never `Auto`.
+    /// The scheme in use; never `Auto`.
     pub scheme: Scheme,
     /// One for each lane.
     pub lanes: Vec<LanePlacement>,
-    /// Why so, for people, in the order of the decisions.
+    /// Reasons for people, in the order of the decisions.
     pub reasons: Vec<String>,
 }
 
-/// The place of one lane.
+/// The placement of one lane.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LanePlacement {
     /// Position of its socket in the topology.
     pub socket: usize,
-    /// The nodes on which its buffer lies; empty: where the kernel likes.
+    /// Nodes of its buffer; empty if it is not bound.
     pub memory: NodeSet,
-    /// Where its scan threads run (the paper's Master).
+    /// Seat of the scan threads (the paper's Master).
     pub master: Seat,
-    /// Where its comm thread runs.
+    /// Seat of the comm thread.
     pub comm: Seat,
-    /// Where its I/O threads run, one for each. A lane with more threads than this begins again at the first.
+    /// Seats of the I/O threads. Further threads share the seats from the first one on.
     pub io: Vec<Seat>,
-    /// The network interface that it serves.
+    /// Network interface of the lane.
     pub nic: Option<String>,
-    /// The disks that it serves.
+    /// Disks of the lane.
     pub disks: Vec<String>,
 }
 
 impl LanePlacement {
-    /// The logical CPUs of all its seats.
+    /// The logical CPUs of all seats.
     pub fn cpus(&self) -> CpuSet {
         let seats = [&self.master, &self.comm].into_iter().chain(&self.io);
         seats.fold(CpuSet::new(), |cpus, seat| cpus.union(&seat.cpus))
     }
 }
 
-/// Where one thread runs.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// The seat of one thread, with its fields as in `carrack topo --json`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Seat {
-    /// The logical CPUs that it may run on; empty: where the kernel likes.
+    /// Logical CPUs of the thread; empty if it is not bound.
     pub cpus: CpuSet,
-    /// The NIC or disk that it works for, if its place is known.
+    /// NIC or disk that it serves, if that is in the topology.
     pub device: Option<String>,
-    /// What the way from this device to the core costs, as a multiple of local memory's time.
+    /// Cost from this device to the core, as a multiple of local memory's time.
     pub cost: Option<f64>,
 }

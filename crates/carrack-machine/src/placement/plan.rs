@@ -1,23 +1,25 @@
-//! From a request to the lanes: how many, on which sockets, with which disks; and why.
+//! From a request to lanes: their number, sockets and disks, with reasons.
 
 use carrack_model::limits::{LANE_IO_THREADS_MIN, LANES_MAX};
 
-use super::domain::{Place, places};
-use super::roads::{Roads, known};
-use super::seats::{Seating, Seats};
+use super::cost_graph::{CostGraph, known};
+use super::domain::{SocketGroup, places};
+use super::seats::{LaneSeats, SeatPlanner};
 use super::{CostOrigin, Costs, LanePlacement, Placement, Request, Scheme, Seat};
 use crate::topology::Topology;
 
-/// How many lanes this machine wants: one for each socket with memory and cores, fewer if there are few I/O threads; what
-/// the request says, if it says so; [`LANES_MAX`] at most.
+/// Number of lanes for this machine: that of the request, or else one for each socket with memory and cores,
+/// fewer with few I/O threads; at most [`LANES_MAX`].
 pub fn lanes_wanted(topology: &Topology, request: &Request) -> usize {
-    let wanted = || match scheme_of(topology, request.scheme) {
+    if let Some(lanes) = request.lanes {
+        return lanes.clamp(1, LANES_MAX);
+    }
+    match scheme_of(topology, request.scheme) {
         Scheme::Mmb | Scheme::Mts => {
             (request.io_threads / LANE_IO_THREADS_MIN).clamp(1, places(topology).len().min(LANES_MAX))
         }
         Scheme::Auto | Scheme::Off | Scheme::Single => 1,
-    };
-    request.lanes.map_or_else(wanted, |lanes| lanes.clamp(1, LANES_MAX))
+    }
 }
 
 /// Places a transfer's lanes on a machine.
@@ -26,7 +28,7 @@ pub fn place(topology: &Topology, request: &Request) -> Placement {
     Planner::new(topology, request, &costs).plan()
 }
 
-/// With one node there is nothing to choose.
+/// With one node there is no choice.
 fn scheme_of(topology: &Topology, scheme: Scheme) -> Scheme {
     match scheme {
         _ if topology.nodes_with_cores() <= 1 => Scheme::Off,
@@ -41,20 +43,19 @@ struct Planner<'a> {
     scheme: Scheme,
     nic: Option<&'a str>,
     disks: Vec<&'a str>,
-    seating: Seating<'a>,
+    seating: SeatPlanner<'a>,
     reasons: Vec<String>,
 }
 
 impl<'a> Planner<'a> {
     fn new(topology: &'a Topology, request: &'a Request, costs: &'a Costs) -> Planner<'a> {
-        let name = |device: &'a crate::topology::Device| device.name.as_str();
         Planner {
             topology,
             request,
             scheme: scheme_of(topology, request.scheme),
-            nic: known(topology, &request.nic).first().map(|device| name(device)),
-            disks: known(topology, &request.disks).into_iter().map(name).collect(),
-            seating: Seating::new(topology, costs, Roads::new(topology, request, costs)),
+            nic: known(topology, &request.nic).first().map(|device| device.name.as_str()),
+            disks: known(topology, &request.disks).into_iter().map(|device| device.name.as_str()).collect(),
+            seating: SeatPlanner::new(topology, costs, CostGraph::new(topology, request, costs)),
             reasons: Vec::new(),
         }
     }
@@ -78,8 +79,8 @@ impl<'a> Planner<'a> {
         parts.map(|(lane, (part, disks))| self.bound_lane(lane, count, part, disks)).collect()
     }
 
-    /// The lanes' parts of the machine, the cheapest first; more lanes than sockets go round robin over these.
-    fn parts(&mut self, count: usize) -> Vec<Place> {
+    /// The lanes' parts of the machine, cheapest first; more lanes than sockets are assigned round-robin.
+    fn parts(&mut self, count: usize) -> Vec<SocketGroup> {
         let mut places = places(self.topology);
         self.sort_by_cost(&mut places);
         self.explain_order(&places);
@@ -99,49 +100,49 @@ impl<'a> Planner<'a> {
         (0..count).filter_map(|lane| split[lane % sockets].next()).collect()
     }
 
-    /// Stable: of equally good ones the first remains the first.
-    fn sort_by_cost(&self, places: &mut [Place]) {
+    /// Stable: equally good places keep their order.
+    fn sort_by_cost(&self, places: &mut [SocketGroup]) {
         places.sort_by(|a, b| self.place_cost(a).total_cmp(&self.place_cost(b)));
     }
 
-    /// The mean cost of the ways from the NIC and the disks to the cheapest cores there; of the cores alone, if no device
-    /// counts.
-    fn place_cost(&self, place: &Place) -> f64 {
+    /// The mean cost from the NIC and the disks to the cheapest cores of a place; the cost of the cores alone
+    /// without devices.
+    fn place_cost(&self, place: &SocketGroup) -> f64 {
         let devices = self.nic.iter().chain(&self.disks);
         let costs: Vec<f64> = devices.map(|device| self.way(Some(device), place)).collect();
-        match costs.is_empty() {
-            true => self.way(None, place),
-            false => costs.iter().sum::<f64>() / costs.len() as f64,
+        if costs.is_empty() {
+            return self.way(None, place);
         }
+        costs.iter().sum::<f64>() / costs.len() as f64
     }
 
-    /// From a device to the cheapest core of a place.
-    fn way(&self, device: Option<&str>, place: &Place) -> f64 {
+    /// Cost from a device to the cheapest core of a place.
+    fn way(&self, device: Option<&str>, place: &SocketGroup) -> f64 {
         let costs = self.seating.roads.costs_from(device);
         place.cores().map(|core| costs[core]).fold(f64::INFINITY, f64::min)
     }
 
-    /// Each disk to the lane that is nearest; of equally near ones, to that with the fewest.
-    fn share_out_disks(&self, parts: &[Place]) -> Vec<Vec<&'a str>> {
+    /// Assigns each disk to the nearest lane, of equally near ones to the lane with the fewest disks.
+    fn share_out_disks(&self, parts: &[SocketGroup]) -> Vec<Vec<&'a str>> {
         let mut shares: Vec<Vec<&str>> = vec![Vec::new(); parts.len()];
         for &disk in &self.disks {
-            let cost = |lane: usize| self.way(Some(disk), &parts[lane]);
+            let costs: Vec<f64> = parts.iter().map(|part| self.way(Some(disk), part)).collect();
             let best = (0..parts.len())
-                .min_by(|&a, &b| cost(a).total_cmp(&cost(b)).then(shares[a].len().cmp(&shares[b].len())));
+                .min_by(|&a, &b| costs[a].total_cmp(&costs[b]).then(shares[a].len().cmp(&shares[b].len())));
             best.into_iter().for_each(|lane| shares[lane].push(disk));
         }
         shares
     }
 
-    fn bound_lane(&mut self, lane: usize, count: usize, part: &Place, disks: &[&str]) -> LanePlacement {
+    fn bound_lane(&mut self, lane: usize, count: usize, part: &SocketGroup, disks: &[&str]) -> LanePlacement {
         let mut placement = self.free_lane(lane, count);
         placement.socket = part.sockets[0];
         placement.memory = part.memory(self.topology);
         placement.disks = disks.iter().map(|&disk| disk.to_owned()).collect();
         if self.scheme != Scheme::Mmb {
-            // Who has no disk near reads them all.
+            // A lane without near disks reads all of them.
             let sources = if disks.is_empty() { self.disks.clone() } else { disks.to_vec() };
-            let Seats { home, master, comm, io } =
+            let LaneSeats { home, master, comm, io } =
                 self.seating.seat(part, self.nic, &sources, placement.io.len());
             self.explain_home(lane, home);
             (placement.master, placement.comm, placement.io) = (master, comm, io);
@@ -149,7 +150,7 @@ impl<'a> Planner<'a> {
         placement
     }
 
-    /// A lane that nobody bound.
+    /// An unbound lane.
     fn free_lane(&self, lane: usize, count: usize) -> LanePlacement {
         let threads = self.request.io_threads / count + usize::from(lane < self.request.io_threads % count);
         LanePlacement {
@@ -164,7 +165,7 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// Why, for people.
+/// Reasons, for people.
 impl Planner<'_> {
     fn explain_scheme(&mut self) {
         let nodes = self.topology.nodes_with_cores();
@@ -207,16 +208,18 @@ impl Planner<'_> {
         self.reasons.extend(reasons.collect::<Vec<_>>());
     }
 
-    fn explain_order(&mut self, places: &[Place]) {
+    fn explain_order(&mut self, places: &[SocketGroup]) {
         let devices: Vec<&str> = self.nic.iter().chain(&self.disks).copied().collect();
         if devices.is_empty() || places.len() < 2 {
             return;
         }
-        let cost = |place: &Place| {
-            let socket = self.topology.sockets[place.sockets[0]].id;
-            format!("socket {socket} {:.2}", self.place_cost(place))
-        };
-        let costs: Vec<String> = places.iter().map(cost).collect();
+        let costs: Vec<String> = places
+            .iter()
+            .map(|place| {
+                let socket = self.topology.sockets[place.sockets[0]].id;
+                format!("socket {socket} {:.2}", self.place_cost(place))
+            })
+            .collect();
         self.reasons.push(format!("cheapest ways from {}: {}", devices.join(", "), costs.join(", ")));
     }
 

@@ -1,14 +1,14 @@
-//! The CPUs and nodes that this process may use: affinity and cpusets, as the kernel tells them.
+//! The CPUs and nodes that this process may use: affinity and cpusets, as the kernel reports them.
 
 use std::fs;
 
-use crate::id_set::{CpuSet, NodeSet};
+use crate::id_set::{CpuSet, IdSet, NodeSet};
 
-/// The kernel's table of the calling thread (proc(5)); its list of CPUs is what sched_getaffinity(2) gives, without that
-/// call's limit of 1,024 of them.
+/// The kernel's status of the calling thread (proc(5)); its CPU list equals sched_getaffinity(2), without
+/// that call's limit of 1,024 CPUs.
 const STATUS: &str = "/proc/thread-self/status";
 
-/// What may be used; nothing is said of what could not be learnt.
+/// The allowed CPUs and nodes; `None` if unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Allowed {
     pub(super) cpus: Option<CpuSet>,
@@ -16,20 +16,20 @@ pub(super) struct Allowed {
 }
 
 impl Allowed {
-    /// What the calling thread may use.
+    /// The CPUs and nodes of the calling thread.
     pub(super) fn of_this_thread() -> Allowed {
         Allowed::parse(&fs::read_to_string(STATUS).unwrap_or_default())
     }
 
     fn parse(status: &str) -> Allowed {
-        let list = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        let cpus = list("Cpus_allowed_list").and_then(|list| list.parse().ok());
-        let nodes = list("Mems_allowed_list").and_then(|list| list.parse().ok());
-        Allowed {
-            cpus: cpus.filter(|cpus: &CpuSet| !cpus.is_empty()),
-            nodes: nodes.filter(|nodes: &NodeSet| !nodes.is_empty()),
-        }
+        Allowed { cpus: list(status, "Cpus_allowed_list:"), nodes: list(status, "Mems_allowed_list:") }
     }
+}
+
+/// The list of a line; `None` if it is missing, malformed or empty.
+fn list<K>(status: &str, name: &str) -> Option<IdSet<K>> {
+    let list = status.lines().find_map(|line| line.strip_prefix(name))?;
+    list.parse().ok().filter(|ids: &IdSet<K>| !ids.is_empty())
 }
 
 #[cfg(test)]

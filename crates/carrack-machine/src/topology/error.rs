@@ -1,54 +1,54 @@
-//! Why a description of a machine can't be used.
+//! Errors of machine descriptions.
 
 use std::io;
 
-/// Why there is no topology.
+/// Reasons why there is no topology.
 #[derive(Debug, thiserror::Error)]
 pub enum TopologyError {
-    /// A synthetic description can be read by hwloc only.
+    /// Only hwloc can read a synthetic description.
     #[error("hwloc can't be loaded: {0}")]
     NoLibrary(String),
-    /// hwloc refused.
+    /// A call of hwloc failed.
     #[error("hwloc: {call}: {error}")]
     Library {
-        /// The function that failed.
+        /// The failed function.
         call: &'static str,
-        /// What it left in errno.
+        /// Its errno.
         error: io::Error,
     },
-    /// The synthetic description is none.
+    /// The synthetic description is invalid.
     #[error("'{0}' is not a description that hwloc understands")]
     BadSynthetic(String),
-    /// More than is read.
+    /// The text exceeds the limit.
     #[error("longer than {0} bytes")]
     TooLong(usize),
     /// The text is not XML.
     #[error("not XML: {0}")]
     NotXml(#[from] roxmltree::Error),
-    /// It is XML of something else, or of a version that this build does not know.
+    /// XML of another format, or of an unsupported version.
     #[error("not a topology of hwloc's format 2 or 3")]
     OtherFormat,
-    /// Objects lie in objects, deeper than in any machine.
+    /// Objects are nested deeper than in any machine.
     #[error("objects are nested too deeply")]
     TooDeep,
-    /// An attribute does not hold what it has to.
+    /// An attribute has an invalid value.
     #[error("{attribute}=\"{value}\" makes no sense")]
     BadAttribute {
-        /// Its name.
+        /// Attribute name.
         attribute: String,
-        /// Its value, or the beginning of it.
+        /// Attribute value, or its beginning.
         value: String,
     },
-    /// There is no CPU that may be used.
+    /// No CPU may be used.
     #[error("there is no CPU in it")]
     NoCpus,
-    /// There is no node whose memory may be used.
+    /// No node has memory that may be used.
     #[error("there is no NUMA node in it")]
     NoNodes,
 }
 
 impl TopologyError {
-    /// What the user can do.
+    /// Advice for the user.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             TopologyError::NoLibrary(_) => {

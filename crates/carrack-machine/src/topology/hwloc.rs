@@ -1,7 +1,7 @@
-//! libhwloc, loaded when it is needed: makes it look at this machine, or read a description, and write XML.
+//! libhwloc, loaded on demand: discovers this machine or reads a description, and writes XML.
 //!
-//! Nothing of its structures is known here, so that one build serves all of its versions with this ABI (2.x). All
-//! `unsafe` code of the topology is here.
+//! Its structures are not used, so that one build serves all versions with this ABI (2.x). All `unsafe` code
+//! of the topology is here.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_ulong, c_void};
@@ -14,20 +14,20 @@ use super::error::TopologyError;
 
 const LIBRARY: &str = "libhwloc.so.15";
 
-/// `HWLOC_TYPE_FILTER_KEEP_IMPORTANT` of `enum hwloc_type_filter_e`: PCI devices that matter, and what the system makes
-/// of them.
+/// `HWLOC_TYPE_FILTER_KEEP_IMPORTANT` of `enum hwloc_type_filter_e`: important PCI devices, and their OS
+/// devices.
 const KEEP_IMPORTANT: c_int = 3;
 
 /// `HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST` of `enum hwloc_topology_components_flag_e`.
 const BLACKLIST: c_ulong = 1;
 
-/// Parts of hwloc that look for GPUs and displays: slow, and of no use for a transfer.
+/// hwloc components for GPUs and displays: slow, and useless for a transfer.
 const UNWANTED: [&CStr; 6] = [c"opencl", c"cuda", c"nvml", c"rsmi", c"levelzero", c"gl"];
 
 /// `hwloc_topology_t`.
 type Handle = *mut c_void;
 
-/// The functions that are needed, with the types of `hwloc.h` and `hwloc/export.h`.
+/// The functions in use, with the types of `hwloc.h` and `hwloc/export.h`.
 struct Hwloc {
     init: unsafe extern "C" fn(*mut Handle) -> c_int,
     set_components: unsafe extern "C" fn(Handle, c_ulong, *const c_char) -> c_int,
@@ -43,35 +43,36 @@ struct Hwloc {
 /// This machine as XML, with its devices.
 pub(super) fn this_machine() -> Result<String, TopologyError> {
     let hwloc = Hwloc::load()?;
-    let context = Context::new(&hwloc)?;
+    let context = HwlocTopology::new(&hwloc)?;
     context.leave_out_the_unwanted();
     context.keep_devices()?;
     context.xml()
 }
 
-/// The machine of a description as XML.
+/// A described machine as XML.
 pub(super) fn synthetic(description: &str) -> Result<String, TopologyError> {
-    let bad = || TopologyError::BadSynthetic(description.to_owned());
-    let text = CString::new(description).map_err(|_| bad())?;
+    let text = CString::new(description).map_err(|_| bad_synthetic(description))?;
     let hwloc = Hwloc::load()?;
-    let context = Context::new(&hwloc)?;
-    context.describe(&text).map_err(|_| bad())?;
+    let context = HwlocTopology::new(&hwloc)?;
+    context.describe(&text).map_err(|_| bad_synthetic(description))?;
     context.xml()
 }
 
-/// Whether it can be loaded.
+fn bad_synthetic(description: &str) -> TopologyError {
+    TopologyError::BadSynthetic(description.to_owned())
+}
+
+/// Returns true if the library can be loaded.
 pub(super) fn is_there() -> bool {
     Hwloc::load().is_ok()
 }
 
 impl Hwloc {
     fn load() -> Result<Hwloc, TopologyError> {
-        let missing = |error: libloading::Error| TopologyError::NoLibrary(error.to_string());
-        // SAFETY: libhwloc is the system's; its initialisers have no other condition than that they run once, which the
-        // loader sees to.
+        // SAFETY: libhwloc is the system's; its initialisers must only run once, which the loader ensures.
         let library = unsafe { Library::new(LIBRARY) }.map_err(missing)?;
-        // SAFETY: the types are those of hwloc's headers for this ABI version (an enum is an int); the pointers are
-        // called only while the library is loaded, which `_library` sees to.
+        // SAFETY: the types are those of hwloc's headers for this ABI version (an enum is an int); the
+        // pointers are called only while the library is loaded, which `_library` ensures.
         unsafe {
             Ok(Hwloc {
                 init: *library.get(b"hwloc_topology_init\0").map_err(missing)?,
@@ -90,28 +91,32 @@ impl Hwloc {
     }
 }
 
-/// One of hwloc's topologies.
-struct Context<'a> {
+fn missing(error: libloading::Error) -> TopologyError {
+    TopologyError::NoLibrary(error.to_string())
+}
+
+/// A topology of hwloc.
+struct HwlocTopology<'a> {
     hwloc: &'a Hwloc,
     handle: Handle,
 }
 
-impl Drop for Context<'_> {
+impl Drop for HwlocTopology<'_> {
     fn drop(&mut self) {
-        // SAFETY: `init` gave the handle, and nobody uses it after this.
+        // SAFETY: `init` gave the handle, and no code uses it afterwards.
         unsafe { (self.hwloc.destroy)(self.handle) }
     }
 }
 
-impl<'a> Context<'a> {
-    fn new(hwloc: &'a Hwloc) -> Result<Context<'a>, TopologyError> {
+impl<'a> HwlocTopology<'a> {
+    fn new(hwloc: &'a Hwloc) -> Result<HwlocTopology<'a>, TopologyError> {
         let mut handle = ptr::null_mut();
-        // SAFETY: it writes one pointer, to where there is room for one.
+        // SAFETY: the call writes one pointer to `handle`.
         let status = unsafe { (hwloc.init)(&mut handle) };
-        checked(status, "hwloc_topology_init").map(|()| Context { hwloc, handle })
+        checked(status, "hwloc_topology_init").map(|()| HwlocTopology { hwloc, handle })
     }
 
-    /// A part that this hwloc does not have is left out anyway.
+    /// An unknown component is an error, which does not matter.
     fn leave_out_the_unwanted(&self) {
         for name in UNWANTED {
             // SAFETY: the handle is alive and not loaded yet; the name ends with a zero and is only read.
@@ -135,12 +140,13 @@ impl<'a> Context<'a> {
         // SAFETY: the handle is alive, and loaded once.
         checked(unsafe { (self.hwloc.load)(self.handle) }, "hwloc_topology_load")?;
         let (mut buffer, mut length) = (ptr::null_mut(), 0);
-        // SAFETY: the handle is loaded; it writes a pointer and a length, to where there is room for them.
+        // SAFETY: the handle is loaded; the call writes a pointer and a length to the variables.
         let status = unsafe { (self.hwloc.export_xmlbuffer)(self.handle, &mut buffer, &mut length, 0) };
         checked(status, "hwloc_topology_export_xmlbuffer")?;
-        // SAFETY: the buffer is a string that ends with a zero (`hwloc/export.h`), and is freed after it was copied.
+        // SAFETY: the buffer is a string that ends with a zero (`hwloc/export.h`), and is freed after it was
+        // copied.
         let text = unsafe { CStr::from_ptr(buffer) }.to_string_lossy().into_owned();
-        // SAFETY: `export_xmlbuffer` gave the buffer, and nobody uses it after this.
+        // SAFETY: `export_xmlbuffer` gave the buffer, and no code uses it afterwards.
         unsafe { (self.hwloc.free_xmlbuffer)(self.handle, buffer) };
         Ok(text)
     }

@@ -1,11 +1,11 @@
-//! The machine as a value: sockets, NUMA nodes, cores, devices, and how far they are from each other.
+//! The machine as a value: sockets, NUMA nodes, cores, devices, and their distances.
 //!
-//! A [`Topology`] is made from this machine, from an XML file of another, or from a description, and is only looked at
-//! afterwards: what is planned on it is the matter of [`crate::placement`].
+//! A [`Topology`] is created from this machine, from an XML file of another, or from a description, and is
+//! immutable; [`crate::placement`] plans on it.
 //!
-//! hwloc looks at the machine (it is loaded when it is there, `hwloc.rs`) and hands over XML, which `xml.rs` reads as it
-//! reads files of other machines; without hwloc `sysfs.rs` reads what the kernel tells. Both find [`parts::Parts`], which
-//! become a topology in one place.
+//! hwloc discovers the machine (loaded if installed, `hwloc.rs`) and exports XML, which `xml.rs` reads like a
+//! file of another machine; without hwloc `sysfs.rs` reads the kernel's files. Both produce
+//! [`parts::MachineParts`], which become a topology in one place.
 
 mod allowed;
 mod error;
@@ -17,60 +17,64 @@ mod xml;
 use std::path::Path;
 use std::time::Duration;
 
+use serde::Serialize;
+
 use crate::id_set::{CpuSet, NodeSet};
-use crate::recent::Recent;
+use crate::recent::CachedFact;
 
 pub use error::TopologyError;
 
-/// What the kernel gives as the distance of a node to itself (ACPI 6.5, section 5.2.17, SLIT).
+/// The kernel's distance of a node to itself (ACPI 6.5, section 5.2.17, SLIT).
 pub const LOCAL_DISTANCE: u32 = 10;
 
-/// How long a look at a machine with one NUMA node counts: on it nothing is bound to a CPU, whatever CPUs come and go.
+/// Maximum age of the topology of a machine with one NUMA node, where CPU hotplug does not matter as no
+/// thread is bound.
 const FRESH_FOR: Duration = Duration::from_secs(1);
 
-/// Whether hwloc's library can be loaded.
+/// Returns true if hwloc's library can be loaded.
 pub(crate) fn has_hwloc() -> bool {
     hwloc::is_there()
 }
 
-/// What a machine consists of, as far as a transfer cares. Numbers are the kernel's; positions in the lists are not
-/// numbers. Only what this process may use is in it (cpusets and containers are respected).
+/// The parts of a machine that matter for a transfer, by the kernel's numbers and not by positions in the
+/// lists. Contains only parts that this process may use (cpusets and containers are respected).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Topology {
-    /// Where this was learnt.
+    /// Source of the topology.
     pub origin: Origin,
-    /// CPU sockets (hwloc: packages). At least one, which stands for the machine where nothing is known.
+    /// CPU sockets (hwloc: packages). At least one, which stands for the machine if none is known.
     pub sockets: Vec<Socket>,
     /// NUMA nodes with memory, with or without CPUs. At least one.
     pub nodes: Vec<Node>,
     /// Cores. At least one.
     pub cores: Vec<Core>,
-    /// NICs and disks whose place is known.
+    /// NICs and disks with known nodes.
     pub devices: Vec<Device>,
-    /// Relative latency between nodes as the firmware tells it (ACPI SLIT: 10 is local), by positions in `nodes`. Empty
-    /// where nobody tells.
+    /// Relative latency between nodes by the firmware (ACPI SLIT: 10 is local), by positions in `nodes`.
+    /// Empty if unknown.
     pub distances: Vec<Vec<u32>>,
 }
 
-/// Where a topology was learnt.
+/// Source of a topology.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// hwloc, on this machine.
     Hwloc,
-    /// The kernel's sysfs, on this machine, as hwloc is not there or not needed.
+    /// The kernel's sysfs, on this machine, without hwloc.
     Sysfs,
-    /// An XML file, of whatever machine.
+    /// An XML file of any machine.
     Xml(String),
     /// hwloc's synthetic description.
     Synthetic(String),
 }
 
-/// One CPU socket.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// One CPU socket, with its fields as in `carrack topo --json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Socket {
     /// The kernel's number.
+    #[serde(rename = "socket")]
     pub id: u32,
-    /// Its NUMA nodes; sockets that share a node have it both.
+    /// Its NUMA nodes; sockets may share a node.
     pub nodes: NodeSet,
     /// Its logical CPUs.
     pub cpus: CpuSet,
@@ -83,9 +87,9 @@ pub struct Node {
     pub id: u32,
     /// Position of its socket.
     pub socket: usize,
-    /// The logical CPUs next to it; none for memory without CPUs (HBM, CXL).
+    /// Logical CPUs of the node; empty for memory without CPUs (HBM, CXL).
     pub cpus: CpuSet,
-    /// Bytes of memory; 0 where they are not known.
+    /// Bytes of memory; 0 if unknown.
     pub memory_bytes: u64,
 }
 
@@ -94,33 +98,34 @@ pub struct Node {
 pub struct Core {
     /// Position of its socket.
     pub socket: usize,
-    /// Position of the node with memory that is nearest.
+    /// Position of the nearest node with memory.
     pub node: usize,
     /// Its logical CPUs (hardware threads). At least one.
     pub cpus: CpuSet,
-    /// Cores with the same number share the last level of cache, or a node where caches are not known.
+    /// Equal for cores that share the last-level cache, or a node if caches are unknown.
     pub cache: u32,
-    /// Its speed in 1/1024 of that of the fastest core (the kernel's `cpu_capacity`).
+    /// Speed in 1/1024 of the fastest core's (the kernel's `cpu_capacity`).
     pub capacity: u32,
 }
 
-/// A device with a place.
+/// A device with its nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
     /// The kernel's name: "eth0", "nvme0n1".
     pub name: String,
-    /// What it is.
+    /// Kind of the device.
     pub kind: DeviceKind,
-    /// Positions of the nodes that it is attached to; all of them where no place is known. At least one.
+    /// Positions of its nodes; all nodes if unknown. At least one.
     pub nodes: Vec<usize>,
-    /// Its address on the PCI bus: "0000:81:00.0".
+    /// Address on the PCI bus: "0000:81:00.0".
     pub pci: Option<String>,
-    /// The PCI host bridge that it hangs on, by the kernel's name: "pci0000:80".
+    /// PCI host bridge by the kernel's name: "pci0000:80".
     pub controller: Option<String>,
 }
 
 /// Kinds of devices.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum DeviceKind {
     /// A network interface.
     Nic,
@@ -131,34 +136,36 @@ pub enum DeviceKind {
 }
 
 impl Topology {
-    /// This machine, as far as this process may use it. Never fails: where hwloc is not there or knows nothing, the
-    /// kernel's sysfs is read, and where that says nothing the machine is one node with the allowed CPUs.
+    /// This machine, as far as this process may use it. Never fails: without hwloc the kernel's sysfs is
+    /// read, and without sysfs the machine is one node with the allowed CPUs.
     pub fn this_machine() -> Topology {
         let allowed = allowed::Allowed::of_this_thread();
-        let from_hwloc = || {
-            let mut parts = xml::parts(&hwloc::this_machine()?)?;
-            parts.allow(&allowed);
-            parts.assemble(Origin::Hwloc)
-        };
-        from_hwloc().unwrap_or_else(|_| sysfs::this_machine(Path::new("/sys"), &allowed))
+        Topology::from_hwloc(&allowed).unwrap_or_else(|_| sysfs::this_machine(Path::new("/sys"), &allowed))
     }
 
-    /// This machine for those who want to place a transfer on it, quickly: with one NUMA node there is nothing to
-    /// choose, so hwloc is not loaded, devices are not looked for, and what was read within the last second will do.
+    fn from_hwloc(allowed: &allowed::Allowed) -> Result<Topology, TopologyError> {
+        let mut parts = xml::parts(&hwloc::this_machine()?)?;
+        parts.allow(allowed);
+        parts.assemble(Origin::Hwloc)
+    }
+
+    /// This machine for a placement, quickly: with one NUMA node there is no choice, so that hwloc is not
+    /// loaded, devices are left out, and a result of the last second is reused.
     pub fn for_transfer() -> Topology {
-        static ONE_NODE: Recent<Option<Topology>> = Recent::new(FRESH_FOR);
+        static ONE_NODE: CachedFact<Option<Topology>> = CachedFact::new(FRESH_FOR);
         let sys = Path::new("/sys");
-        let one_node = || {
-            let has_one = sysfs::has_one_node(sys);
-            has_one.then(|| sysfs::one_node(sys, &allowed::Allowed::of_this_thread()))
-        };
-        ONE_NODE.get(one_node).unwrap_or_else(Topology::this_machine)
+        ONE_NODE
+            .get(|| {
+                let has_one = sysfs::has_one_node(sys);
+                has_one.then(|| sysfs::one_node(sys, &allowed::Allowed::of_this_thread()))
+            })
+            .unwrap_or_else(Topology::this_machine)
     }
 
-    /// What an XML file of hwloc (format 2 or 3: `lstopo FILE.xml`) says; `name` is the file's.
+    /// The machine of an hwloc XML file (format 2 or 3: `lstopo FILE.xml`) named `name`.
     ///
     /// # Errors
-    /// It is not such a file, or describes no machine that can be used.
+    /// The text has another format, or describes no usable machine.
     pub fn from_xml(text: &str, name: &str) -> Result<Topology, TopologyError> {
         xml::parts(text)?.assemble(Origin::Xml(name.to_owned()))
     }
@@ -166,7 +173,7 @@ impl Topology {
     /// The machine of one of hwloc's synthetic descriptions: `pack:2 numa:2 core:6 pu:1`.
     ///
     /// # Errors
-    /// hwloc is not there, or does not understand it.
+    /// hwloc is missing, or refuses the description.
     pub fn from_synthetic(text: &str) -> Result<Topology, TopologyError> {
         xml::parts(&hwloc::synthetic(text)?)?.assemble(Origin::Synthetic(text.to_owned()))
     }
@@ -186,17 +193,17 @@ impl Topology {
         self.devices.iter().find(|device| device.name == name)
     }
 
-    /// How many nodes have memory and cores next to it.
+    /// Number of nodes with memory and cores.
     pub fn nodes_with_cores(&self) -> usize {
         (0..self.nodes.len()).filter(|&node| self.has_cores(node)).count()
     }
 
-    /// Whether cores lie next to the node at this position.
+    /// Returns true if the node at this position has cores.
     pub fn has_cores(&self, node: usize) -> bool {
         self.cores.iter().any(|core| core.node == node)
     }
 
-    /// Whether two nodes lie on one socket.
+    /// Returns true if two nodes are on one socket.
     pub fn same_socket(&self, a: usize, b: usize) -> bool {
         let (a, b) = (&self.nodes[a], &self.nodes[b]);
         a.socket == b.socket || self.sockets.iter().any(|s| s.nodes.contains(a.id) && s.nodes.contains(b.id))

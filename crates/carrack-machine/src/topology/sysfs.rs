@@ -1,17 +1,17 @@
-//! This machine as the kernel's sysfs shows it, for where hwloc is not installed (Documentation/ABI/stable/sysfs-devices-node
+//! This machine by the kernel's sysfs, if hwloc is not installed (Documentation/ABI/stable/sysfs-devices-node
 //! and -system-cpu).
 //!
-//! What can't be read is taken as not there: at worst the machine is one node with the allowed CPUs.
+//! Unreadable files count as missing: at worst the machine is one node with the allowed CPUs.
 
 use std::path::Path;
 
 use super::allowed::Allowed;
-use super::parts::{CorePart, DevicePart, Distances, NodePart, PackagePart, Parts};
+use super::parts::{CorePart, DevicePart, Distances, MachineParts, NodePart, PackagePart};
 use super::{Core, DeviceKind, Node, Origin, Socket, Topology};
 use crate::id_set::{CpuSet, IdSet, NodeSet};
 use crate::sys_files::SysFiles;
 
-/// Whether the kernel has one NUMA node only, or none.
+/// Returns true if the kernel has at most one NUMA node.
 pub(super) fn has_one_node(sys: &Path) -> bool {
     Sysfs { files: SysFiles::beneath(sys) }
         .files
@@ -19,14 +19,14 @@ pub(super) fn has_one_node(sys: &Path) -> bool {
         .is_none_or(|nodes| nodes.len() <= 1)
 }
 
-/// The machine with everything that sysfs tells.
+/// The machine with all parts in sysfs.
 pub(super) fn this_machine(sys: &Path, allowed: &Allowed) -> Topology {
     let mut parts = Sysfs { files: SysFiles::beneath(sys) }.parts();
     parts.allow(allowed);
     parts.assemble(Origin::Sysfs).unwrap_or_else(|_| one_node(sys, allowed))
 }
 
-/// The machine as one node with the allowed CPUs; each of them counts as a core.
+/// The machine as one node with the allowed CPUs; each CPU counts as a core.
 pub(super) fn one_node(sys: &Path, allowed: &Allowed) -> Topology {
     let sysfs = Sysfs { files: SysFiles::beneath(sys) };
     let online: Option<CpuSet> = sysfs.files.value("devices/system/cpu/online");
@@ -36,11 +36,13 @@ pub(super) fn one_node(sys: &Path, allowed: &Allowed) -> Topology {
     };
     let cpus = if usable.is_empty() { CpuSet::from_iter([0]) } else { usable };
     let id = allowed.nodes.as_ref().and_then(IdSet::first).unwrap_or(0);
-    let core = |cpu| Core { socket: 0, node: 0, cpus: CpuSet::from_iter([cpu]), cache: 0, capacity: 1_024 };
     Topology {
         origin: Origin::Sysfs,
         sockets: vec![Socket { id: 0, nodes: NodeSet::from_iter([id]), cpus: cpus.clone() }],
-        cores: cpus.iter().map(core).collect(),
+        cores: cpus
+            .iter()
+            .map(|cpu| Core { socket: 0, node: 0, cpus: CpuSet::from_iter([cpu]), cache: 0, capacity: 1_024 })
+            .collect(),
         nodes: vec![Node { id, socket: 0, cpus, memory_bytes: sysfs.memory(id).unwrap_or(0) }],
         devices: Vec::new(),
         distances: Vec::new(),
@@ -52,10 +54,10 @@ struct Sysfs {
 }
 
 impl Sysfs {
-    fn parts(&self) -> Parts {
+    fn parts(&self) -> MachineParts {
         let cpus: CpuSet = self.files.value("devices/system/cpu/online").unwrap_or_default();
         let nodes: NodeSet = self.files.value("devices/system/node/online").unwrap_or_default();
-        let mut parts = Parts { distances: self.distances(&nodes), ..Parts::default() };
+        let mut parts = MachineParts { distances: self.distances(&nodes), ..MachineParts::default() };
         parts.nodes = nodes.iter().map(|id| self.node(id)).collect();
         for cpu in cpus.iter() {
             self.cpu(cpu, &mut parts);
@@ -68,21 +70,25 @@ impl Sysfs {
         parts
     }
 
-    fn cpu(&self, cpu: u32, parts: &mut Parts) {
-        let at = |file: &str| format!("devices/system/cpu/cpu{cpu}/{file}");
-        let alone = || CpuSet::from_iter([cpu]);
-        let threads: CpuSet = self.files.value(&at("topology/thread_siblings_list")).unwrap_or_else(alone);
+    fn cpu(&self, cpu: u32, parts: &mut MachineParts) {
+        let directory = format!("devices/system/cpu/cpu{cpu}");
+        let siblings = self.files.value(&format!("{directory}/topology/thread_siblings_list"));
+        let threads: CpuSet = siblings.unwrap_or_else(|| CpuSet::from_iter([cpu]));
         if threads.first() == Some(cpu) {
-            let sharers: Option<CpuSet> = self.files.value(&at("cache/index3/shared_cpu_list"));
+            let sharers: Option<CpuSet> =
+                self.files.value(&format!("{directory}/cache/index3/shared_cpu_list"));
             parts.cores.push(CorePart { cpus: threads, cache: sharers.and_then(|cpus| cpus.first()) });
         }
-        let id = self.files.value(&at("topology/physical_package_id")).unwrap_or(0);
+        let id = self.files.value(&format!("{directory}/topology/physical_package_id")).unwrap_or(0);
         match parts.packages.iter_mut().find(|package| package.id == id) {
             Some(package) => package.cpus.insert(cpu),
-            None => parts.packages.push(PackagePart { id, cpus: alone(), nodes: NodeSet::new() }),
+            None => {
+                let cpus = CpuSet::from_iter([cpu]);
+                parts.packages.push(PackagePart { id, cpus, nodes: NodeSet::new() });
+            }
         }
-        let speed =
-            ["cpu_capacity", "cpufreq/cpuinfo_max_freq"].iter().find_map(|file| self.files.value(&at(file)));
+        let speeds = ["cpu_capacity", "cpufreq/cpuinfo_max_freq"];
+        let speed = speeds.iter().find_map(|file| self.files.value(&format!("{directory}/{file}")));
         parts.speeds.extend(speed.map(|speed| (cpu, speed)));
     }
 
@@ -108,28 +114,33 @@ impl Sysfs {
         Distances::new(nodes.iter().collect(), values)
     }
 
-    /// Devices of a class that are real: those without hardware have no link to it, partitions have their disk's.
+    /// Hardware devices of a class: virtual ones have no `device` link, partitions have their disk's.
     fn devices(&self, class: &str, kind: DeviceKind) -> Vec<DevicePart> {
         let names = self.files.names(&format!("class/{class}")).unwrap_or_default();
-        let device = |name: String| {
-            let entry = format!("class/{class}/{name}");
-            let is_part = self.files.exists(&format!("{entry}/partition"));
-            let hardware = self.files.real(&format!("{entry}/device")).filter(|_| !is_part)?;
-            Some(self.device(name, kind, Path::new(&hardware)))
-        };
-        names.into_iter().filter_map(device).collect()
+        names
+            .into_iter()
+            .filter_map(|name| {
+                let entry = format!("class/{class}/{name}");
+                let is_part = self.files.exists(&format!("{entry}/partition"));
+                let hardware = self.files.real(&format!("{entry}/device")).filter(|_| !is_part)?;
+                Some(self.device(name, kind, Path::new(&hardware)))
+            })
+            .collect()
     }
 
-    /// A virtio device, or a disk behind its controller, has no node of its own: its PCI parent has.
+    /// Virtio devices, and disks behind a controller, take the node of their PCI ancestor.
     fn device(&self, name: String, kind: DeviceKind, hardware: &Path) -> DevicePart {
-        let node_at = |path: &Path| self.files.value(path.join("numa_node").to_str()?);
-        let names = || hardware.ancestors().filter_map(|path| path.file_name()?.to_str());
+        let names: Vec<&str> = hardware.ancestors().filter_map(|path| path.file_name()?.to_str()).collect();
         DevicePart {
             name,
             kind,
-            nodes: hardware.ancestors().find_map(node_at).into_iter().collect(),
-            pci: names().find(|name| is_pci_address(name)).map(str::to_owned),
-            controller: names().find(|name| name.starts_with("pci")).map(str::to_owned),
+            nodes: hardware
+                .ancestors()
+                .find_map(|path| self.files.value(path.join("numa_node").to_str()?))
+                .into_iter()
+                .collect(),
+            pci: names.iter().find(|name| is_pci_address(name)).map(|name| (*name).to_owned()),
+            controller: names.iter().find(|name| name.starts_with("pci")).map(|name| (*name).to_owned()),
         }
     }
 }
@@ -149,28 +160,28 @@ mod tests {
 
     use super::*;
 
-    /// A tree of files as sysfs has it, in a directory that goes with it.
-    struct Tree(tempfile::TempDir);
+    /// A copy of sysfs in a temporary directory.
+    struct SysfsTree(tempfile::TempDir);
 
-    impl Tree {
-        /// Two sockets with a node and two cores each, of two threads; a virtio NIC on node 0, an NVMe disk on node 1.
-        fn of_two_sockets() -> Tree {
-            let tree = Tree(tempfile::tempdir().unwrap());
+    impl SysfsTree {
+        /// Two sockets with a node and two cores each, of two threads; a virtio NIC on node 0, an NVMe disk
+        /// on node 1.
+        fn of_two_sockets() -> SysfsTree {
+            let tree = SysfsTree(tempfile::tempdir().unwrap());
             tree.write("devices/system/cpu/online", "0-7\n");
             tree.write("devices/system/node/online", "0-1\n");
             for node in 0..2 {
-                let at = |file: &str| format!("devices/system/node/node{node}/{file}");
-                tree.write(&at("cpulist"), ["0-1,4-5\n", "2-3,6-7\n"][node]);
-                tree.write(&at("distance"), ["10 21\n", "21 10\n"][node]);
-                tree.write(
-                    &at("meminfo"),
-                    &format!("Node {node} MemTotal:       1024 kB\nNode {node} MemFree: 1 kB\n"),
-                );
+                let directory = format!("devices/system/node/node{node}");
+                tree.write(&format!("{directory}/cpulist"), ["0-1,4-5\n", "2-3,6-7\n"][node]);
+                tree.write(&format!("{directory}/distance"), ["10 21\n", "21 10\n"][node]);
+                let meminfo = format!("Node {node} MemTotal:       1024 kB\nNode {node} MemFree: 1 kB\n");
+                tree.write(&format!("{directory}/meminfo"), &meminfo);
             }
             for cpu in 0..8 {
-                let at = |file: &str| format!("devices/system/cpu/cpu{cpu}/{file}");
-                tree.write(&at("topology/thread_siblings_list"), &format!("{},{}\n", cpu % 4, cpu % 4 + 4));
-                tree.write(&at("topology/physical_package_id"), &format!("{}\n", cpu % 4 / 2));
+                let directory = format!("devices/system/cpu/cpu{cpu}/topology");
+                let siblings = format!("{},{}\n", cpu % 4, cpu % 4 + 4);
+                tree.write(&format!("{directory}/thread_siblings_list"), &siblings);
+                tree.write(&format!("{directory}/physical_package_id"), &format!("{}\n", cpu % 4 / 2));
             }
             tree.device("net", "eth0", "devices/pci0000:00/0000:00:03.0", "virtio1", 0);
             tree.device("block", "nvme0n1", "devices/pci0000:80/0000:80:01.0/0000:81:00.0", "nvme/nvme0", 1);
@@ -201,7 +212,7 @@ mod tests {
 
     #[test]
     fn the_kernels_files_are_read() {
-        let tree = Tree::of_two_sockets();
+        let tree = SysfsTree::of_two_sockets();
         assert!(!has_one_node(&tree.root()));
         let topology = this_machine(&tree.root(), &Allowed::default());
         let nodes: Vec<_> =
@@ -221,7 +232,7 @@ mod tests {
 
     #[test]
     fn only_what_is_allowed_is_there() {
-        let tree = Tree::of_two_sockets();
+        let tree = SysfsTree::of_two_sockets();
         let allowed = Allowed { cpus: "2,6,99".parse().ok(), nodes: "0".parse().ok() };
         let topology = this_machine(&tree.root(), &allowed);
         assert_eq!(
@@ -244,7 +255,7 @@ mod tests {
         assert_eq!(one_node(empty.path(), &Allowed::default()).cpus().to_string(), "0");
     }
 
-    /// Two independent readers of one machine, where hwloc is there.
+    /// Compares two independent readers of one machine, if hwloc is installed.
     #[test]
     fn hwloc_sees_the_same_here() {
         let here = Topology::this_machine();
@@ -253,21 +264,19 @@ mod tests {
             return;
         }
         let sysfs = this_machine(Path::new("/sys"), &Allowed::of_this_thread());
-        let cpus =
-            |topology: &Topology| topology.cores.iter().map(|core| core.cpus.clone()).collect::<Vec<_>>();
-        let nodes =
-            |topology: &Topology| topology.nodes.iter().map(|n| (n.id, n.cpus.clone())).collect::<Vec<_>>();
-        let sockets =
-            |topology: &Topology| topology.sockets.iter().map(|s| s.cpus.clone()).collect::<Vec<_>>();
-        assert_eq!(
-            (cpus(&sysfs), nodes(&sysfs), sockets(&sysfs)),
-            (cpus(&here), nodes(&here), sockets(&here))
-        );
+        let [ours, theirs] = [&sysfs, &here].map(|topology| {
+            (
+                topology.cores.iter().map(|core| core.cpus.clone()).collect::<Vec<_>>(),
+                topology.nodes.iter().map(|node| (node.id, node.cpus.clone())).collect::<Vec<_>>(),
+                topology.sockets.iter().map(|socket| socket.cpus.clone()).collect::<Vec<_>>(),
+            )
+        });
+        assert_eq!(ours, theirs);
         for device in &here.devices {
             let same =
                 sysfs.devices.iter().find(|other| other.name == device.name && other.kind == device.kind);
-            let place = |device: &super::super::Device| (device.nodes.clone(), device.pci.clone());
-            assert_eq!(same.map(place), Some(place(device)), "{}", device.name);
+            let same = same.map(|same| (&same.nodes, &same.pci));
+            assert_eq!(same, Some((&device.nodes, &device.pci)), "{}", device.name);
         }
     }
 }

@@ -1,6 +1,6 @@
-//! hwloc's XML, formats 2 and 3 (hwloc's `topology-xml.c`): what a transfer needs of it.
+//! hwloc's XML, formats 2 and 3 (hwloc's `topology-xml.c`), as far as a transfer needs it.
 //!
-//! Whatever the text is, the work is bounded, and the answer a machine or an error.
+//! For any text, the work is bounded, and the result is a machine or an error.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -9,88 +9,88 @@ use roxmltree::{Document, Node, ParsingOptions};
 
 use super::DeviceKind;
 use super::error::TopologyError;
-use super::parts::{CorePart, DevicePart, Distances, NodePart, PackagePart, Parts};
+use super::parts::{CorePart, DevicePart, Distances, MachineParts, NodePart, PackagePart};
 use crate::id_set::{CpuSet, IdSet, NodeSet};
 
-/// Longer than the file of any machine: 1,024 CPUs with all their caches take about 1 MiB.
+/// Limit of the text: 1,024 CPUs with all their caches take about 1 MiB.
 const TEXT_BYTES_MAX: usize = 32 << 20;
 
-/// More elements, attributes' texts and comments than the file of any machine has.
+/// Limit of elements, texts and comments, above the file of any machine.
 const XML_NODES_MAX: u32 = 1 << 20;
 
-/// Deeper than any machine: hwloc has about 20 types of objects, and PCI bridges in bridges.
+/// Limit of nesting: hwloc has about 20 types of objects, and PCI bridges in bridges.
 const DEPTH_MAX: usize = 64;
 
-/// More nodes than any kernel is built for (`CONFIG_NODES_SHIFT` is at most 10).
+/// Limit of nodes, above that of any kernel (`CONFIG_NODES_SHIFT` is at most 10).
 const DISTANCE_NODES_MAX: usize = 1_024;
 
 /// Bits in a word of hwloc's bitmaps.
 const WORD_BITS: u32 = 32;
 
-/// Words of the longest bitmap: the numbers that [`IdSet`] takes.
+/// Words of the longest bitmap: the limit of [`IdSet`].
 const WORDS_MAX: usize = 2_048;
 
 /// `HWLOC_DISTANCES_KIND_MEANS_LATENCY` (format 3: `KIND_VALUE_LATENCY`).
 const MEANS_LATENCY: u32 = 1 << 2;
 
-/// Reads the text.
-pub(super) fn parts(text: &str) -> Result<Parts, TopologyError> {
+/// Parses the text.
+pub(super) fn parts(text: &str) -> Result<MachineParts, TopologyError> {
     if text.len() > TEXT_BYTES_MAX {
         return Err(TopologyError::TooLong(TEXT_BYTES_MAX));
     }
     let options = ParsingOptions { allow_dtd: true, nodes_limit: XML_NODES_MAX, ..ParsingOptions::default() };
     let document = Document::parse_with_options(text, options)?;
-    let reader = Reader { format: Format::of(document.root_element())?, parts: Parts::default() };
+    let reader =
+        XmlReader { format: XmlFormat::of(document.root_element())?, parts: MachineParts::default() };
     reader.read(document.root_element())
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Format {
+enum XmlFormat {
     Two,
     Three,
 }
 
-impl Format {
-    fn of(root: Node<'_, '_>) -> Result<Format, TopologyError> {
+impl XmlFormat {
+    fn of(root: Node<'_, '_>) -> Result<XmlFormat, TopologyError> {
         let version = root.attribute("version").filter(|_| root.has_tag_name("topology"));
         match version.and_then(|version| version.split('.').next()) {
-            Some("2") => Ok(Format::Two),
-            Some("3") => Ok(Format::Three),
+            Some("2") => Ok(XmlFormat::Two),
+            Some("3") => Ok(XmlFormat::Three),
             _ => Err(TopologyError::OtherFormat),
         }
     }
 
-    /// What `osdev_type` says: a number in format 2 (`enum hwloc_obj_osdev_type_e`), flags in format 3.
+    /// Kind by `osdev_type`: a number in format 2 (`enum hwloc_obj_osdev_type_e`), flags in format 3.
     fn device_kind(self, osdev_type: u32) -> Option<DeviceKind> {
-        let has = |bit: u32| osdev_type & (1 << bit) != 0;
         match self {
-            Format::Two => match osdev_type {
+            XmlFormat::Two => match osdev_type {
                 0 => Some(DeviceKind::Disk),
                 2 => Some(DeviceKind::Nic),
                 3 => Some(DeviceKind::Rdma),
                 _ => None,
             },
-            Format::Three if has(5) => Some(DeviceKind::Rdma),
-            Format::Three if has(4) => Some(DeviceKind::Nic),
-            Format::Three if has(0) => Some(DeviceKind::Disk),
-            Format::Three => None,
+            XmlFormat::Three if osdev_type & (1 << 5) != 0 => Some(DeviceKind::Rdma),
+            XmlFormat::Three if osdev_type & (1 << 4) != 0 => Some(DeviceKind::Nic),
+            XmlFormat::Three if osdev_type & 1 != 0 => Some(DeviceKind::Disk),
+            XmlFormat::Three => None,
         }
     }
 }
 
-struct Reader {
-    format: Format,
-    parts: Parts,
+struct XmlReader {
+    format: XmlFormat,
+    parts: MachineParts,
 }
 
-impl Reader {
-    fn read(mut self, root: Node<'_, '_>) -> Result<Parts, TopologyError> {
-        let objects = || root.descendants().filter(|node| node.has_tag_name("object"));
-        for object in objects() {
-            self.object(object)?;
+impl XmlReader {
+    fn read(mut self, root: Node<'_, '_>) -> Result<MachineParts, TopologyError> {
+        let objects: Vec<_> = root.descendants().filter(|node| node.has_tag_name("object")).collect();
+        for object in &objects {
+            self.object(*object)?;
         }
         if self.parts.cores.is_empty() {
-            let threads = objects().filter(|object| is_type(*object, "PU"));
+            let threads = objects.into_iter().filter(|object| is_type(*object, "PU"));
             self.parts.cores = threads.map(core).collect::<Result<_, _>>()?;
         }
         for element in root.children() {
@@ -135,15 +135,11 @@ impl Reader {
     fn device(&mut self, object: Node<'_, '_>) -> Result<(), TopologyError> {
         let kind = number(object, "osdev_type")?.and_then(|number| self.format.device_kind(number));
         let (Some(kind), Some(name)) = (kind, object.attribute("name")) else { return Ok(()) };
-        // Format 2 calls memory of all kinds a disk, too; pmem ("NVM") is one.
-        let is_no_disk =
-            |subtype: &str| subtype.starts_with("Removable") || ["Tape", "CXLMem", "SPM"].contains(&subtype);
+        // In format 2 all kinds of memory are disks; only pmem ("NVM") counts.
         if object.attribute("subtype").is_some_and(is_no_disk) {
             return Ok(());
         }
-        let is_io =
-            |node: &Node<'_, '_>| ["OSDev", "PCIDev", "Bridge"].iter().any(|name| is_type(*node, name));
-        let place = object.ancestors().find(|node| node.has_tag_name("object") && !is_io(node));
+        let place = object.ancestors().find(|node| node.has_tag_name("object") && !is_io(*node));
         let pci = object.ancestors().find(|node| is_type(*node, "PCIDev"));
         let bridge = object.ancestors().filter(|node| is_type(*node, "Bridge")).last();
         self.parts.devices.push(DevicePart {
@@ -156,7 +152,7 @@ impl Reader {
         Ok(())
     }
 
-    /// The latencies between nodes; hwloc has other matrices too, such as bandwidths between GPUs.
+    /// The latencies between nodes; hwloc also has other matrices, such as bandwidths between GPUs.
     fn distances(&mut self, element: Node<'_, '_>) -> Result<(), TopologyError> {
         let is_latency = number(element, "kind")?.is_some_and(|kind: u32| kind & MEANS_LATENCY != 0);
         let by_number = element.attribute("indexing") == Some("os");
@@ -169,7 +165,7 @@ impl Reader {
         Ok(())
     }
 
-    /// How fast cores are, in any unit: the kernel's capacity, else the frequency.
+    /// Speeds of cores, in any unit: the kernel's capacity, or else the frequency.
     fn cpu_kind(&mut self, element: Node<'_, '_>) -> Result<(), TopologyError> {
         let infos: BTreeMap<_, _> = element
             .children()
@@ -186,9 +182,8 @@ impl Reader {
 }
 
 fn core(object: Node<'_, '_>) -> Result<CorePart, TopologyError> {
-    let is_cache =
-        |node: &Node<'_, '_>| ["L3Cache", "L4Cache", "L5Cache"].iter().any(|name| is_type(*node, name));
-    let cache = object.ancestors().filter(is_cache).last();
+    let caches = ["L3Cache", "L4Cache", "L5Cache"];
+    let cache = object.ancestors().filter(|node| caches.iter().any(|name| is_type(*node, name))).last();
     Ok(CorePart { cpus: cpus(object)?, cache: cache.map(|cache| cache.id().get()) })
 }
 
@@ -199,8 +194,16 @@ fn host_bridge(bridge_pci: &str) -> Option<String> {
     Some(format!("pci{domain}:{first}"))
 }
 
+fn is_no_disk(subtype: &str) -> bool {
+    subtype.starts_with("Removable") || ["Tape", "CXLMem", "SPM"].contains(&subtype)
+}
+
 fn is_type(element: Node<'_, '_>, name: &str) -> bool {
     element.attribute("type") == Some(name)
+}
+
+fn is_io(object: Node<'_, '_>) -> bool {
+    ["OSDev", "PCIDev", "Bridge"].iter().any(|name| is_type(object, name))
 }
 
 fn cpus(object: Node<'_, '_>) -> Result<CpuSet, TopologyError> {
@@ -229,7 +232,7 @@ fn bad(attribute: &str, text: &str) -> TopologyError {
     TopologyError::BadAttribute { attribute: attribute.to_owned(), value }
 }
 
-/// The numbers of all children with this name, one after the other.
+/// The numbers of all children with this name, concatenated.
 fn numbers<N: FromStr>(
     element: Node<'_, '_>,
     name: &'static str,
@@ -239,10 +242,10 @@ fn numbers<N: FromStr>(
     let words = texts.flat_map(str::split_ascii_whitespace).take(count_max + 1);
     let numbers = words.map(|word| word.parse().map_err(|_| bad(name, word)));
     let numbers: Vec<N> = numbers.collect::<Result<_, _>>()?;
-    match numbers.len() <= count_max {
-        true => Ok(numbers),
-        false => Err(bad(name, "more numbers than fit")),
+    if numbers.len() > count_max {
+        return Err(bad(name, "more numbers than fit"));
     }
+    Ok(numbers)
 }
 
 /// hwloc's bitmaps: words of 32 bits in hexadecimal, the highest first, empty ones for zeros: `0x1,,0xff00`.
@@ -288,12 +291,14 @@ mod tests {
 
     #[test]
     fn devices_are_told_apart_in_both_formats() {
-        let kinds = |format: Format, numbers: [u32; 7]| numbers.map(|number| format.device_kind(number));
         use DeviceKind::{Disk, Nic, Rdma};
+        fn kinds(format: XmlFormat, numbers: [u32; 7]) -> [Option<DeviceKind>; 7] {
+            numbers.map(|number| format.device_kind(number))
+        }
         let two = [Some(Disk), None, Some(Nic), Some(Rdma), None, None, None];
-        assert_eq!(kinds(Format::Two, [0, 1, 2, 3, 4, 5, 99]), two);
+        assert_eq!(kinds(XmlFormat::Two, [0, 1, 2, 3, 4, 5, 99]), two);
         let three = [Some(Disk), None, None, Some(Nic), Some(Rdma), Some(Rdma), Some(Disk)];
-        assert_eq!(kinds(Format::Three, [1, 2, 12, 16, 32, 48, 3]), three);
+        assert_eq!(kinds(XmlFormat::Three, [1, 2, 12, 16, 32, 48, 3]), three);
     }
 
     #[test]

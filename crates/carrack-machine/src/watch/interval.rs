@@ -1,63 +1,65 @@
-//! What happened between two samples: how much of each CPU others took, and how our threads fared.
+//! The difference of two samples: the use of each CPU by others, and the progress of our threads.
 
 use std::collections::BTreeMap;
 
 use super::sample::{NodePages, Sample, ThreadTimes};
 use crate::crew::ThreadPlace;
 
-/// Fewer pages than these in an interval (4 MiB) say nothing about a node.
+/// Minimum of pages in an interval (4 MiB) for a meaningful share.
 const PAGES_MIN: u64 = 1_024;
 
-/// What others do on the machine, by the kernel's numbers: what a placement should avoid.
+/// Load of the machine by others, by the kernel's numbers, for a placement to avoid.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Loads {
-    /// The share of each logical CPU that others took, 0 to 1.
+    /// Share of each logical CPU that others used, 0 to 1.
     pub cpus: BTreeMap<u32, f64>,
-    /// How the nodes' memory fared.
+    /// Loads of the nodes' memory.
     pub nodes: BTreeMap<u32, NodeLoad>,
 }
 
-/// How a node's memory fared in an interval; all processes' pages count.
+/// Memory load of a node in an interval, by the pages of all processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct NodeLoad {
-    /// The share of pages that were wanted here and had to be given elsewhere (`numa_foreign`), 0 to 1.
+    /// Share of pages requested here and allocated elsewhere (`numa_foreign`), 0 to 1.
     pub short: f64,
-    /// Pages wanted elsewhere that were given here (`numa_miss`).
+    /// Pages requested elsewhere and allocated here (`numa_miss`).
     pub missed: u64,
-    /// Pages given here to CPUs of other nodes (`other_node`).
+    /// Pages allocated here for CPUs of other nodes (`other_node`).
     pub remote: u64,
 }
 
-/// What happened in an interval.
+/// Loads of an interval.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Interval {
     pub(super) loads: Loads,
     pub(super) threads: Vec<ThreadLoad>,
 }
 
-/// How one of our threads fared.
+/// Progress of one of our threads.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ThreadLoad {
     pub(super) place: ThreadPlace,
     pub(super) last_cpu: u32,
-    /// The share of the interval in which it ran.
+    /// Share of the interval in which it ran.
     pub(super) run: f64,
-    /// The share in which it could have run, but something else did.
+    /// Share in which it was runnable, but another thread ran.
     pub(super) delay: f64,
     pub(super) migrations: u64,
 }
 
 impl Interval {
-    /// The difference of two samples. Of a thread that sat down in between all its work until now counts, so that it is
-    /// not taken for others', and no delay; one that has got up is left out.
+    /// The difference of two samples. For a thread that took its seat in between, its whole run time counts,
+    /// so that others are not charged for it, and no delay; ended threads are left out.
     pub(super) fn between(before: &Sample, after: &Sample, places: &[ThreadPlace]) -> Interval {
         let elapsed_ns = after.at.saturating_sub(before.at).as_nanos().max(1) as f64;
-        let of_place = |place: &ThreadPlace| {
-            let is = after.threads.get(&place.tid)?;
-            let new = ThreadTimes { run_ns: 0, ..*is };
-            Some(thread_load(place, before.threads.get(&place.tid).unwrap_or(&new), is, elapsed_ns))
-        };
-        let threads: Vec<ThreadLoad> = places.iter().filter_map(of_place).collect();
+        let threads: Vec<ThreadLoad> = places
+            .iter()
+            .filter_map(|place| {
+                let is = after.threads.get(&place.tid)?;
+                let new = ThreadTimes { run_ns: 0, ..*is };
+                Some(thread_load(place, before.threads.get(&place.tid).unwrap_or(&new), is, elapsed_ns))
+            })
+            .collect();
         let nodes = both(&before.nodes, &after.nodes).map(|(node, was, is)| (node, node_load(was, is)));
         let loads = Loads { cpus: taken_by_others(before, after, &threads), nodes: nodes.collect() };
         Interval { loads, threads }
@@ -65,18 +67,18 @@ impl Interval {
 }
 
 fn thread_load(place: &ThreadPlace, was: &ThreadTimes, is: &ThreadTimes, elapsed_ns: f64) -> ThreadLoad {
-    let share = |was: u64, is: u64| (is.saturating_sub(was) as f64 / elapsed_ns).min(1.0);
+    let [run_ns, delay_ns] = [is.run_ns.saturating_sub(was.run_ns), is.delay_ns.saturating_sub(was.delay_ns)];
     ThreadLoad {
         place: place.clone(),
         last_cpu: is.last_cpu,
-        run: share(was.run_ns, is.run_ns),
-        delay: share(was.delay_ns, is.delay_ns),
+        run: (run_ns as f64 / elapsed_ns).min(1.0),
+        delay: (delay_ns as f64 / elapsed_ns).min(1.0),
         migrations: is.migrations.saturating_sub(was.migrations),
     }
 }
 
-/// The work on each CPU without that of our threads: taken off the CPU where each ran last, and what can't have been
-/// there, off the others of its seat.
+/// The work on each CPU without that of our threads: subtracted from the CPU where each ran last, and the
+/// remainder from the other CPUs of its seat.
 fn taken_by_others(before: &Sample, after: &Sample, threads: &[ThreadLoad]) -> BTreeMap<u32, f64> {
     let work = both(&before.cpus, &after.cpus).map(|(cpu, was, is)| {
         let all = is.all.saturating_sub(was.all).max(1) as f64;
@@ -97,11 +99,12 @@ fn taken_by_others(before: &Sample, after: &Sample, threads: &[ThreadLoad]) -> B
 }
 
 fn node_load(was: &NodePages, is: &NodePages) -> NodeLoad {
-    let grown = |of: fn(&NodePages) -> u64| of(is).saturating_sub(of(was));
-    let (hit, foreign) = (grown(|pages| pages.hit), grown(|pages| pages.foreign));
+    let hit = is.hit.saturating_sub(was.hit);
+    let foreign = is.foreign.saturating_sub(was.foreign);
     let wanted = hit + foreign;
     let short = if wanted < PAGES_MIN { 0.0 } else { foreign as f64 / wanted as f64 };
-    NodeLoad { short, missed: grown(|pages| pages.miss), remote: grown(|pages| pages.other) }
+    let missed = is.miss.saturating_sub(was.miss);
+    NodeLoad { short, missed, remote: is.other.saturating_sub(was.other) }
 }
 
 fn both<'a, V>(
@@ -128,7 +131,9 @@ mod tests {
 
     #[test]
     fn our_own_work_is_not_others() {
-        let ticks = |work| CpuTicks { work, all: 200 };
+        fn ticks(work: u64) -> CpuTicks {
+            CpuTicks { work, all: 200 }
+        }
         let zero = CpuTicks::default();
         let idle = ThreadTimes::default();
         let before = Sample {
@@ -149,7 +154,8 @@ mod tests {
         let places = [place(1, &[0]), place(2, &[1, 2]), place(3, &[3]), place(4, &[3])];
         let Interval { loads, threads } = Interval::between(&before, &after, &places);
         let rounded = loads.cpus.values().map(|share| (share * 100.0).round() as u32).collect::<Vec<_>>();
-        // CPU 0: 100 % busy, 60 % of it us. Thread 2 ran half the time, 10 % of which fits on CPU 2, the rest was on CPU 1.
+        // CPU 0: 100 % busy, 60 % by us. Thread 2 ran half the time, of which 10 % fit on CPU 2, the rest was
+        // on CPU 1.
         assert_eq!(rounded, [40, 10, 0, 0]);
         let new = &threads[2];
         assert_eq!((threads.len(), new.run, new.delay, new.migrations), (3, 1.0, 0.0, 0), "one has got up");
@@ -158,7 +164,9 @@ mod tests {
 
     #[test]
     fn a_node_is_short_when_its_pages_come_from_elsewhere() {
-        let pages = |hit, foreign| NodePages { hit, miss: 7, foreign, other: 9 };
+        fn pages(hit: u64, foreign: u64) -> NodePages {
+            NodePages { hit, miss: 7, foreign, other: 9 }
+        }
         let load = node_load(&pages(100, 100), &pages(9_100, 1_100));
         assert_eq!((load.short, load.missed, load.remote), (0.1, 0, 0));
         assert_eq!(node_load(&pages(0, 0), &pages(0, 90)).short, 0.0, "too few to say");

@@ -1,17 +1,18 @@
-//! Whether a lane, or threads of it, should sit elsewhere (M5): pure, the time is an argument.
+//! Decisions to move lanes or their threads (M5): pure, the time is an argument.
 //!
-//! Each interval the present placement is compared with the one that would be planned now. What counts on a CPU is the
-//! work of others: other programs', and our own other lanes'.
+//! Each interval the current placement is compared with a new plan. The load of a CPU is the work of others:
+//! other programs, and our other lanes.
 //!
-//! * A lane moves if the CPUs planned now, on other nodes, are clearly less taken than those it has, or if its nodes run
-//!   out of memory and the others don't.
-//! * Its threads change seats if one of them waits for its CPU, which others take, and the seats planned now are clearly
-//!   less taken.
-//! * A lane that has moved goes back to where it was at first, the place nearest to its devices, once that is free again for a minute and is
-//!   planned.
+//! * A lane moves if the planned CPUs, on other nodes, have clearly less load than its own, or if its nodes
+//!   run out of memory and the others don't.
+//! * Its threads change seats if one of them waits for its CPU, which others use, and the planned seats have
+//!   clearly less load.
+//! * A lane that has moved returns to its first place, the nearest to its devices, once that place has been
+//!   free for a minute and is planned.
 //!
-//! One interval says nothing, two in a row count. A lane that has moved rests, and twice as long each time until it has
-//! been calm for long: whatever the load does, following the lane about included, a lane moves about ten times an hour.
+//! A move needs two equal results in a row. A lane that has moved rests, and twice as long each time until it
+//! has been calm for long: whatever the load does, even if it follows the lane, a lane moves about ten times
+//! an hour.
 
 use std::fmt;
 use std::time::Duration;
@@ -21,49 +22,50 @@ use crate::crew::{Duty, seat_of};
 use crate::id_set::{CpuSet, NodeSet};
 use crate::placement::{LanePlacement, Placement, Seat};
 
-/// What others take of a lane's CPUs before it counts: half of what one busy program per CPU takes from a busy thread.
+/// Minimum load of a lane's CPUs for a move: half of the share that one busy program takes from a busy
+/// thread.
 const TAKEN_MIN: f64 = 0.25;
 
-/// How much less they must take elsewhere. Less is not worth moving buffers for.
+/// Minimum gain of a move. A smaller gain does not justify moving buffers.
 const GAIN_MIN: f64 = 0.2;
 
-/// The share of time that a thread waits for its CPU before it counts.
+/// Minimum share of time that a thread waits for its CPU.
 const DELAY_MIN: f64 = 0.2;
 
-/// The share of pages that nodes can't give before it counts.
+/// Minimum share of pages that nodes can't allocate.
 const SHORT_MIN: f64 = 0.05;
 
-/// Intervals in a row that say the same.
+/// Equal results in a row for a move.
 const STRIKES: u32 = 2;
 
-/// The same before a lane goes back: a minute.
+/// Equal results in a row for a return: a minute.
 const STRIKES_BACK: u32 = 30;
 
-/// What others may take of the CPUs that it goes back to.
+/// Maximum load of the CPUs for a return.
 const FREE_MAX: f64 = 0.1;
 
-/// A lane's rest after its first move, and the longest.
+/// First and longest rest after a move.
 const REST: Duration = Duration::from_secs(20);
 const REST_MAX: Duration = Duration::from_secs(600);
 
-/// A lane that has not moved for so long begins again with the first rest.
+/// Time without a move after which the first rest applies again.
 const CALM: Duration = Duration::from_secs(1_800);
 
-/// What should change in one lane, and why.
+/// A change of one lane, with its reason.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
     /// The lane.
     pub lane: usize,
-    /// What changes.
+    /// The change itself.
     pub change: Change,
-    /// Why, for people.
+    /// Reason, for people.
     pub reason: String,
 }
 
-/// What changes in a lane.
+/// A change of a lane.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// It moves as a whole, with its memory.
+    /// The whole lane moves, with its memory.
     Lane(Box<LanePlacement>),
     /// These threads change seats.
     Threads(Vec<ThreadMove>),
@@ -72,11 +74,11 @@ pub enum Change {
 /// A thread's new seat.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ThreadMove {
-    /// The kernel's number of the thread.
+    /// Thread ID.
     pub tid: i32,
-    /// What it does.
+    /// Role of the thread.
     pub duty: Duty,
-    /// Where it goes.
+    /// New seat.
     pub to: Seat,
 }
 
@@ -93,41 +95,41 @@ impl fmt::Display for Decision {
     }
 }
 
-/// Remembers what each lane did and wished.
+/// Keeps the history of each lane.
 #[derive(Default)]
 pub(super) struct Judge {
-    lanes: Vec<History>,
+    lanes: Vec<LaneHistory>,
 }
 
 #[derive(Clone)]
-struct History {
-    /// Where the lane was at first.
+struct LaneHistory {
+    /// First place of the lane.
     home: (usize, NodeSet),
-    /// What the last intervals said, and how many of them in a row.
-    wish: Option<Wish>,
+    /// Result of the last intervals, and their number in a row.
+    wish: Option<WantedChange>,
     strikes: u32,
     moved_at: Option<Duration>,
     rest: Duration,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Wish {
-    /// Away, to this socket.
+enum WantedChange {
+    /// A move to this socket.
     Away(usize),
-    /// Back to where it was at first.
+    /// A return to the first place.
     Back,
-    /// Other seats for its threads.
+    /// New seats for its threads.
     Seats,
 }
 
-impl Wish {
+impl WantedChange {
     fn strikes_wanted(self) -> u32 {
-        if self == Wish::Back { STRIKES_BACK } else { STRIKES }
+        if self == WantedChange::Back { STRIKES_BACK } else { STRIKES }
     }
 }
 
 impl Judge {
-    /// What should change now; at most one thing for each lane. `now` counts from any beginning.
+    /// Decides on changes; at most one for each lane. `now` counts from any origin.
     pub(super) fn judge(
         &mut self,
         now: Duration,
@@ -135,25 +137,25 @@ impl Judge {
         present: &Placement,
         planned: &Placement,
     ) -> Vec<Decision> {
-        self.lanes.extend(present.lanes.iter().skip(self.lanes.len()).map(History::of));
+        self.lanes.extend(present.lanes.iter().skip(self.lanes.len()).map(LaneHistory::of));
         let pairs = present.lanes.iter().zip(&planned.lanes).zip(&mut self.lanes).enumerate();
         pairs
             .filter_map(|(lane, ((present, planned), history))| {
-                let wished = View { seen, lane, present, planned, home: &history.home }.decision();
+                let wished = LaneView { seen, lane, present, planned, home: &history.home }.decision();
                 history.consider(now, wished)
             })
             .collect()
     }
 }
 
-impl History {
-    fn of(lane: &LanePlacement) -> History {
+impl LaneHistory {
+    fn of(lane: &LanePlacement) -> LaneHistory {
         let home = (lane.socket, lane.memory.clone());
-        History { home, wish: None, strikes: 0, moved_at: None, rest: REST }
+        LaneHistory { home, wish: None, strikes: 0, moved_at: None, rest: REST }
     }
 
-    /// Lets a decision pass if it was made before, and the lane has rested.
-    fn consider(&mut self, now: Duration, wished: Option<(Wish, Decision)>) -> Option<Decision> {
+    /// Passes a decision if it was repeated often enough, and the lane has rested.
+    fn consider(&mut self, now: Duration, wished: Option<(WantedChange, Decision)>) -> Option<Decision> {
         let wish = wished.as_ref().map(|(wish, _)| *wish);
         self.strikes = if wish == self.wish { self.strikes.saturating_add(1) } else { 1 };
         self.wish = wish;
@@ -173,8 +175,8 @@ impl History {
     }
 }
 
-/// One lane's matter.
-struct View<'a> {
+/// The facts about one lane.
+struct LaneView<'a> {
     seen: &'a Interval,
     lane: usize,
     present: &'a LanePlacement,
@@ -182,22 +184,19 @@ struct View<'a> {
     home: &'a (usize, NodeSet),
 }
 
-impl View<'_> {
-    fn decision(&self) -> Option<(Wish, Decision)> {
+impl LaneView<'_> {
+    fn decision(&self) -> Option<(WantedChange, Decision)> {
         let is_elsewhere =
             self.present.socket != self.planned.socket || self.present.memory != self.planned.memory;
         let (wish, change, reason) = if is_elsewhere {
-            let away = || {
-                Some((
-                    Wish::Away(self.planned.socket),
-                    self.crowded_out().or_else(|| self.short_of_memory())?,
-                ))
+            let (wish, reason) = match self.crowded_out().or_else(|| self.short_of_memory()) {
+                Some(reason) => (WantedChange::Away(self.planned.socket), reason),
+                None => (WantedChange::Back, self.home_is_free()?),
             };
-            let (wish, reason) = away().or_else(|| Some((Wish::Back, self.home_is_free()?)))?;
             (wish, Change::Lane(Box::new(self.planned.clone())), reason)
         } else {
             let (change, reason) = self.threads_in_need()?;
-            (Wish::Seats, change, reason)
+            (WantedChange::Seats, change, reason)
         };
         Some((wish, Decision { lane: self.lane, change, reason }))
     }
@@ -213,8 +212,9 @@ impl View<'_> {
 
     fn short_of_memory(&self) -> Option<String> {
         let (here, there) = (self.short(self.present), self.short(self.planned));
-        let taken = |place: &LanePlacement| self.mean_taken(&place.cpus()).unwrap_or(0.0);
-        let is_worse_otherwise = is_clearly_less(taken(self.present), taken(self.planned));
+        let [taken_here, taken_there] =
+            [self.present, self.planned].map(|place| self.mean_taken(&place.cpus()).unwrap_or(0.0));
+        let is_worse_otherwise = is_clearly_less(taken_here, taken_there);
         (here >= SHORT_MIN && there <= here / 2.0 && !is_worse_otherwise).then(|| {
             let (from, to) = (name(self.present), name(self.planned));
             format!(
@@ -236,12 +236,8 @@ impl View<'_> {
         let moves: Vec<(&ThreadLoad, Seat)> =
             self.threads().filter_map(|thread| self.better_seat(thread)).collect();
         let in_need: Vec<_> = moves.iter().filter(|(thread, _)| self.is_in_need(thread)).collect();
-        let mean = |taken: &dyn Fn(&(&ThreadLoad, Seat)) -> Option<f64>| {
-            let all: Option<Vec<f64>> = in_need.iter().map(|pair| taken(pair)).collect();
-            all.filter(|all| !all.is_empty()).map(|all| all.iter().sum::<f64>() / all.len() as f64)
-        };
-        let here = mean(&|(thread, _)| self.mean_taken(&thread.place.cpus))?;
-        let there = mean(&|(_, seat)| self.mean_taken(&seat.cpus))?;
+        let here = mean(in_need.iter().map(|(thread, _)| self.mean_taken(&thread.place.cpus)))?;
+        let there = mean(in_need.iter().map(|(_, seat)| self.mean_taken(&seat.cpus)))?;
         let (worst, _) = in_need.iter().max_by(|a, b| a.0.delay.total_cmp(&b.0.delay))?;
         is_clearly_less(there, here).then(|| {
             let reason = format!(
@@ -253,12 +249,11 @@ impl View<'_> {
                 percent(here),
                 percent(there)
             );
-            let to = |(thread, to): &(&ThreadLoad, Seat)| ThreadMove {
+            (Change::Threads(moves.iter().map(|(thread, to)| ThreadMove {
                 tid: thread.place.tid,
                 duty: thread.place.duty,
                 to: to.clone(),
-            };
-            (Change::Threads(moves.iter().map(to).collect()), reason)
+            }).collect()), reason)
         })
     }
 
@@ -266,7 +261,7 @@ impl View<'_> {
         self.seen.threads.iter().filter(|thread| thread.place.lane == self.lane)
     }
 
-    /// The seat planned for a thread, where it is another one than it has.
+    /// The planned seat of a thread, if it differs from its current seat.
     fn better_seat<'t>(&self, thread: &'t ThreadLoad) -> Option<(&'t ThreadLoad, Seat)> {
         let seat = seat_of(self.planned, thread.place.duty);
         (!seat.cpus.is_empty() && seat.cpus != thread.place.cpus).then_some((thread, seat))
@@ -282,18 +277,32 @@ impl View<'_> {
         (!cpus.is_empty()).then(|| sum / cpus.len() as f64)
     }
 
-    /// What other programs and other lanes take of a CPU; all of one that is not there.
+    /// Load of a CPU by other programs and other lanes; 1 for a CPU that does not exist.
     fn taken(&self, cpu: u32) -> f64 {
         let Some(others) = self.seen.loads.cpus.get(&cpu) else { return 1.0 };
-        let is_there = |thread: &&ThreadLoad| thread.last_cpu == cpu && thread.place.lane != self.lane;
-        let lanes: f64 = self.seen.threads.iter().filter(is_there).map(|thread| thread.run).sum();
+        let lanes: f64 = self
+            .seen
+            .threads
+            .iter()
+            .filter(|thread| thread.last_cpu == cpu && thread.place.lane != self.lane)
+            .map(|thread| thread.run)
+            .sum();
         (others + lanes).min(1.0)
     }
 
     fn short(&self, place: &LanePlacement) -> f64 {
-        let of_node = |node| self.seen.loads.nodes.get(&node).map_or(0.0, |load| load.short);
-        place.memory.iter().map(of_node).fold(0.0, f64::max)
+        place
+            .memory
+            .iter()
+            .map(|node| self.seen.loads.nodes.get(&node).map_or(0.0, |load| load.short))
+            .fold(0.0, f64::max)
     }
+}
+
+/// The mean; `None` without values, or if one is unknown.
+fn mean(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
+    let all: Vec<f64> = values.collect::<Option<_>>()?;
+    (!all.is_empty()).then(|| all.iter().sum::<f64>() / all.len() as f64)
 }
 
 fn is_clearly_less(there: f64, here: f64) -> bool {
@@ -301,9 +310,10 @@ fn is_clearly_less(there: f64, here: f64) -> bool {
 }
 
 fn name(place: &LanePlacement) -> String {
-    match place.memory.is_empty() {
-        true => format!("socket {}", place.socket),
-        false => format!("node {}", place.memory),
+    if place.memory.is_empty() {
+        format!("socket {}", place.socket)
+    } else {
+        format!("node {}", place.memory)
     }
 }
 

@@ -56,7 +56,7 @@ fn seen(cpus: [f64; 8], present: &Placement) -> Interval {
     interval
 }
 
-/// Each lane on the socket that is loaded least, its threads on the socket's least loaded CPUs.
+/// Each lane on the socket with the least load, its threads on that socket's CPUs with the least load.
 fn plan(cpus: [f64; 8], lanes: usize) -> Placement {
     let sum = |socket: usize| cpus[socket * 4..][..4].iter().sum::<f64>();
     let socket = usize::from(sum(1) < sum(0));
@@ -76,7 +76,7 @@ fn apply(present: &mut Placement, decision: &Decision) {
     }
 }
 
-/// Lets the loads happen one after the other, and says when which lane moved.
+/// Applies the loads one after the other, and returns the time and lane of each move.
 fn run(loads: impl IntoIterator<Item = [f64; 8]>, start: Placement) -> Vec<(Duration, usize)> {
     let (mut judge, mut present, mut moves) = (Judge::default(), start, Vec::new());
     for (i, cpus) in loads.into_iter().enumerate() {
@@ -189,7 +189,7 @@ fn load_that_follows_the_lane_moves_it_about_ten_times_an_hour() {
 
 #[test]
 fn a_lane_that_was_calm_for_long_moves_soon_again() {
-    let mut history = History::of(&lane(0, 1));
+    let mut history = LaneHistory::of(&lane(0, 1));
     let hour = Duration::from_secs(3_600);
     [0, 30, 100].into_iter().for_each(|s| history.move_at(Duration::from_secs(s)));
     assert_eq!(history.rest, REST * 4);
@@ -218,7 +218,7 @@ proptest! {
         for lane in 0..lanes {
             let times: Vec<Duration> = moves.iter().filter(|(_, of)| *of == lane).map(|(at, _)| *at).collect();
             let gaps: Vec<Duration> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
-            // All of it is shorter than a calm: each rest is twice the one before.
+            // All of it is shorter than the calm time: each rest is twice the previous one.
             let rests = (0..).map(|i| (REST * (1 << i)).min(REST_MAX));
             prop_assert!(gaps.iter().zip(rests).all(|(gap, rest)| *gap >= rest), "{gaps:?}");
         }

@@ -1,9 +1,8 @@
-//! The watch (M5): every two seconds it looks how the machine treats a crew, and moves lanes and threads for which
-//! there is a clearly better place.
+//! The watch (M5): every two seconds it checks the load of a crew's CPUs and nodes, and moves lanes and
+//! threads to clearly better places.
 //!
-//! One thread of its own, which the caller starts where there is more than one place to be (several nodes). The counters
-//! are read by [`sample`], what happened between two readings is an [`interval`], and [`judge`] decides; none of them
-//! changes anything.
+//! Runs on a thread of the caller, on machines with several nodes. [`sample`] reads the counters,
+//! [`interval`] computes the difference of two samples, and [`judge`] decides; none of them changes anything.
 
 mod interval;
 mod judge;
@@ -23,12 +22,12 @@ use interval::Interval;
 use judge::Judge;
 use sample::Sampler;
 
-/// Long enough for ticks of 10 ms to be a measure, short enough to matter in a transfer of minutes.
+/// Long enough for ticks of 10 ms, and short enough for transfers of minutes.
 const EVERY: Duration = Duration::from_secs(2);
 
-/// Watches over `crew` until `stop` is closed. `replan` is the placement that would be computed on this machine now, given what
-/// others do; it must know nothing of the present one, and have the same lanes. `tell` hears of each decision once
-/// it has been carried out, and how far that went.
+/// Watches `crew` until `stop` is closed. `replan` computes the placement on this machine under the given
+/// load; it must not depend on the current placement, and must keep the number of lanes. `tell` is called
+/// after each decision, with its result.
 pub fn watch_crew(
     crew: &Crew,
     stop: &Monitor<()>,
@@ -65,7 +64,7 @@ impl Watch<'_> {
         Ok(())
     }
 
-    /// Nothing if all that was to move has ended meanwhile.
+    /// `None` if all threads to move have ended meanwhile.
     fn carry_out(&self, decision: &Decision) -> Option<Moved> {
         match &decision.change {
             Change::Lane(to) => self.crew.move_lane(decision.lane, to).ok(),
@@ -82,12 +81,11 @@ fn tids(threads: &[ThreadPlace]) -> Vec<i32> {
     threads.iter().map(|thread| thread.tid).collect()
 }
 
-/// Whether it slept to the end.
+/// Returns true if it slept to the end.
 fn sleep(stop: &Monitor<()>, time: Duration) -> bool {
     let until = Instant::now() + time;
-    let is_over =
-        |_: &mut ()| if Instant::now() >= until { Attempt::Done(()) } else { Attempt::Until(until) };
-    stop.take_timed(is_over).is_ok()
+    stop.take_timed(|_| if Instant::now() >= until { Attempt::Done(()) } else { Attempt::Until(until) })
+        .is_ok()
 }
 
 #[cfg(test)]
@@ -115,12 +113,14 @@ mod tests {
         Placement { scheme: Scheme::Mts, lanes: vec![lane], reasons: Vec::new() }
     }
 
-    /// A machine whose first CPU others take more and more, while its last one idles; each reading of the counters by
-    /// the watch is announced by a call of `replan`, which lets time pass there.
+    /// A machine whose first CPU is used by others more and more, while its last one idles. Each reading of
+    /// the counters by the watch is announced by a call of `replan`, which lets time pass there.
     fn pass_time(root: &Path, cpus: &[u32], ticks: u64) {
-        let busy = |cpu: &u32| if cpu == &cpus[0] { (ticks, 0) } else { (0, ticks) };
-        let line = |cpu: &u32| format!("cpu{cpu} {} 0 0 {} 0 0 0 0 0 0\n", busy(cpu).0, busy(cpu).1);
-        fs::write(root.join("proc/stat"), cpus.iter().map(line).collect::<String>()).unwrap();
+        let lines = cpus.iter().map(|cpu| {
+            let (busy, idle) = if cpu == &cpus[0] { (ticks, 0) } else { (0, ticks) };
+            format!("cpu{cpu} {busy} 0 0 {idle} 0 0 0 0 0 0\n")
+        });
+        fs::write(root.join("proc/stat"), lines.collect::<String>()).unwrap();
     }
 
     #[test]
@@ -143,17 +143,17 @@ mod tests {
                 (crew.clone(), Arc::clone(&stop), root.path().to_path_buf(), last.clone());
             thread::spawn(move || {
                 let ticks = std::cell::Cell::new(0);
-                let replan = |_: &Loads| {
-                    ticks.set(ticks.get() + 200);
-                    pass_time(&root, &all, ticks.get());
-                    on(&last, 1)
+                let watch = Watch {
+                    crew: &crew,
+                    replan: &|_| {
+                        ticks.set(ticks.get() + 200);
+                        pass_time(&root, &all, ticks.get());
+                        on(&last, 1)
+                    },
+                    tell: &|decision, moved| told.send((decision.to_string(), moved.to_string())).unwrap(),
+                    sampler: Sampler::at(&root),
                 };
-                let tell = |decision: &Decision, moved: &Moved| {
-                    told.send((decision.to_string(), moved.to_string())).unwrap();
-                };
-                let sampler = Sampler::at(&root);
-                Watch { crew: &crew, replan: &replan, tell: &tell, sampler }
-                    .run(&stop, Duration::from_millis(5))
+                watch.run(&stop, Duration::from_millis(5))
             })
         };
         let (decision, moved) = hear.recv_timeout(Duration::from_secs(20)).unwrap();

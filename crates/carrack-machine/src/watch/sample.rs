@@ -1,74 +1,75 @@
-//! The kernel's counters, read at one time: what each CPU did, what each of our threads got, what each node gave
-//! (proc_stat(5), proc_pid_stat(5), Documentation/scheduler/sched-stats.rst, Documentation/admin-guide/numastat.rst).
+//! The kernel's counters at one time: the use of each CPU, the times of our threads, the allocations of each
+//! node (proc_stat(5), proc_pid_stat(5), Documentation/scheduler/sched-stats.rst,
+//! Documentation/admin-guide/numastat.rst).
 //!
-//! Interrupts are not counted as work of others: on a core that serves our NIC or our disks they are our own. What kernel threads do
-//! for us, writing back pages for one, can't be told apart and counts as others' work.
+//! Interrupts don't count as work of others: on a core that serves our NIC or disks they are our own. Kernel
+//! threads that work for us, such as writeback, can't be told apart and count as others.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Ticks a second of the times in /proc/PID/stat: the same on every architecture that is supported.
+/// Ticks per second in /proc/PID/stat: the same on every supported architecture.
 const TICKS_PER_S: u64 = 100;
 
-/// Why there is no sample.
+/// Reasons why there is no sample.
 #[derive(Debug, thiserror::Error)]
 pub enum SampleError {
     /// A file that every Linux has can't be read.
     #[error("can't read {}: {source}", path.display())]
     Unreadable {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
-    /// It says something else than it should.
+    /// The file has an unknown format.
     #[error("{} is not as expected", .0.display())]
     Unknown(PathBuf),
 }
 
-/// All counters at one time; each only ever grows.
+/// All counters at one time; none decreases.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Sample {
-    /// When, since the watch began.
+    /// Time since the start of the watch.
     pub(super) at: Duration,
     pub(super) cpus: BTreeMap<u32, CpuTicks>,
     pub(super) threads: BTreeMap<i32, ThreadTimes>,
     pub(super) nodes: BTreeMap<u32, NodePages>,
 }
 
-/// Of one CPU, in ticks.
+/// Counters of one CPU, in ticks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct CpuTicks {
-    /// Work of programs and of the kernel for them, and what a hypervisor took away.
+    /// Work of programs and of the kernel for them, and time stolen by a hypervisor.
     pub(super) work: u64,
-    /// All, idleness and interrupts included.
+    /// All time, idle time and interrupts included.
     pub(super) all: u64,
 }
 
-/// Of one of our threads.
+/// Counters of one of our threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ThreadTimes {
-    /// The CPU it ran on last.
+    /// The CPU that it ran on last.
     pub(super) last_cpu: u32,
     pub(super) run_ns: u64,
-    /// Time in which it could have run, but something else did.
+    /// Time in which it was runnable, but another thread ran.
     pub(super) delay_ns: u64,
     /// Changes of CPU.
     pub(super) migrations: u64,
 }
 
-/// Of one node, in pages.
+/// Counters of one node, in pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct NodePages {
-    /// Wanted here and given here.
+    /// Requested here and allocated here.
     pub(super) hit: u64,
-    /// Wanted elsewhere, given here.
+    /// Requested elsewhere, allocated here.
     pub(super) miss: u64,
-    /// Wanted here, given elsewhere.
+    /// Requested here, allocated elsewhere.
     pub(super) foreign: u64,
-    /// Given here to a CPU of another node.
+    /// Allocated here for a CPU of another node.
     pub(super) other: u64,
 }
 
@@ -78,12 +79,12 @@ pub(super) struct Sampler {
 }
 
 impl Sampler {
-    /// Of the machine whose /proc and /sys are beneath `root`.
+    /// For the machine whose /proc and /sys are in `root`.
     pub(super) fn at(root: &Path) -> Sampler {
         Sampler { root: root.to_path_buf() }
     }
 
-    /// Reads all that is there; threads that have ended meanwhile are left out.
+    /// Reads all counters; threads that have ended are left out.
     pub(super) fn read(&self, at: Duration, tids: &[i32]) -> Result<Sample, SampleError> {
         let threads = tids.iter().filter_map(|&tid| Some((tid, self.thread(tid)?))).collect();
         Ok(Sample { at, cpus: self.cpus()?, threads, nodes: self.nodes() })
@@ -98,34 +99,38 @@ impl Sampler {
     }
 
     fn thread(&self, tid: i32) -> Option<ThreadTimes> {
-        let file = |name: &str| {
-            let path = self.root.join(format!("proc/self/task/{tid}/{name}"));
-            std::fs::read_to_string(path).ok()
-        };
-        let mut times = thread_line(&file("stat")?)?;
-        // Without CONFIG_SCHED_INFO there are ticks only, and delays are unknown.
-        if let Some((run_ns, delay_ns)) = file("schedstat").as_deref().and_then(schedstat_line) {
+        let mut times = thread_line(&self.thread_file(tid, "stat")?)?;
+        // Without CONFIG_SCHED_INFO there are only ticks, and delays are unknown.
+        if let Some((run_ns, delay_ns)) =
+            self.thread_file(tid, "schedstat").as_deref().and_then(schedstat_line)
+        {
             times = ThreadTimes { run_ns, delay_ns, ..times };
         }
-        if let Some(migrations) = file("sched").as_deref().and_then(migrations_line) {
+        if let Some(migrations) = self.thread_file(tid, "sched").as_deref().and_then(migrations_line) {
             times.migrations = migrations;
         }
         Some(times)
     }
 
+    fn thread_file(&self, tid: i32, name: &str) -> Option<String> {
+        std::fs::read_to_string(self.root.join(format!("proc/self/task/{tid}/{name}"))).ok()
+    }
+
     fn nodes(&self) -> BTreeMap<u32, NodePages> {
         let directory = self.root.join("sys/devices/system/node");
         let entries = std::fs::read_dir(&directory).into_iter().flatten().filter_map(Result::ok);
-        let of_entry = |entry: std::fs::DirEntry| {
-            let node = entry.file_name().to_str()?.strip_prefix("node")?.parse().ok()?;
-            let text = std::fs::read_to_string(entry.path().join("numastat")).ok()?;
-            Some((node, node_pages(&text)))
-        };
-        entries.filter_map(of_entry).collect()
+        entries
+            .filter_map(|entry| {
+                let node = entry.file_name().to_str()?.strip_prefix("node")?.parse().ok()?;
+                let text = std::fs::read_to_string(entry.path().join("numastat")).ok()?;
+                Some((node, node_pages(&text)))
+            })
+            .collect()
     }
 }
 
-/// `cpu3 user nice system idle iowait irq softirq steal guest guest_nice`, guests being part of the first two.
+/// `cpu3 user nice system idle iowait irq softirq steal guest guest_nice`; guest times are part of the first
+/// two.
 fn cpu_line(line: &str) -> Option<(u32, CpuTicks)> {
     let mut words = line.split_whitespace();
     let cpu = words.next()?.strip_prefix("cpu")?.parse().ok()?;
@@ -135,11 +140,17 @@ fn cpu_line(line: &str) -> Option<(u32, CpuTicks)> {
 }
 
 fn thread_line(stat: &str) -> Option<ThreadTimes> {
-    // Its name, in parentheses, may hold blanks and parentheses itself; after it comes field 3.
+    // The name, in parentheses, may itself have blanks and parentheses; field 3 follows.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
-    let run_ns = (number(14)? + number(15)?) * (1_000_000_000 / TICKS_PER_S);
-    Some(ThreadTimes { last_cpu: u32::try_from(number(39)?).ok()?, run_ns, delay_ns: 0, migrations: 0 })
+    let run_ticks: u64 = number_of(&fields, 14)? + number_of(&fields, 15)?;
+    let run_ns = run_ticks * (1_000_000_000 / TICKS_PER_S);
+    let last_cpu = u32::try_from(number_of(&fields, 39)?).ok()?;
+    Some(ThreadTimes { last_cpu, run_ns, delay_ns: 0, migrations: 0 })
+}
+
+/// A field of `/proc/PID/stat`, by its number in proc_pid_stat(5); `fields` begins at number 3.
+fn number_of(fields: &[&str], number: usize) -> Option<u64> {
+    fields.get(number - 3)?.parse().ok()
 }
 
 fn schedstat_line(text: &str) -> Option<(u64, u64)> {
@@ -153,16 +164,14 @@ fn migrations_line(text: &str) -> Option<u64> {
 }
 
 fn node_pages(text: &str) -> NodePages {
-    let count = |name: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        line.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
-    };
-    NodePages {
-        hit: count("numa_hit"),
-        miss: count("numa_miss"),
-        foreign: count("numa_foreign"),
-        other: count("other_node"),
-    }
+    let [hit, miss, foreign, other] =
+        ["numa_hit", "numa_miss", "numa_foreign", "other_node"].map(|name| count_of(text, name));
+    NodePages { hit, miss, foreign, other }
+}
+
+fn count_of(numastat: &str, name: &str) -> u64 {
+    let line = numastat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -1,15 +1,14 @@
-//! Core zones (M3): the transfer's cores, kept from everybody else as far as the machine allows.
+//! Core zones (M3): the transfer's cores, kept from other programs as far as the machine allows.
 //!
-//! A soft zone is what the seats already are: our threads stay on their cores, others may come too. A hard zone is a
-//! partition of cgroup v2's cpuset controller: the process moves into a group of its own at the top of the hierarchy,
-//! whose CPUs no other group has any more. It needs root, the top of the hierarchy (no container), and a CPU that is left for
-//! the others. It is undone when dropped: the process goes back to its group, the zone's group goes. A process that is
-//! killed leaves its group behind; the group's name says whose it was ([`stale_zones`]), and the next hard zone, `carrack doctor`
-//! or [`repair_zones`] removes it. While the zone lasts the limits of the group that the process came from (memory, I/O)
-//! don't hold for it. What may run nowhere else has to be known before: a placement that is applied inside a zone is planned on the
-//! zone's CPUs only.
+//! A soft zone is the effect of the seats: our threads stay on their cores, others may run there too. A hard
+//! zone is a partition of cgroup v2's cpuset controller: the process moves into its own group at the top of
+//! the hierarchy, whose CPUs no other group has. It needs root, the top of the hierarchy (no container), and
+//! a CPU outside of the zone. Dropping it moves the process back to its group and removes the zone's group. A
+//! killed process leaves its group behind; the group's name identifies its process ([`stale_zones`]), and the
+//! next hard zone, `carrack doctor` or [`repair_zones`] removes it. In a zone the limits of the process's
+//! former group (memory, I/O) don't apply. A placement inside a zone must be planned on the zone's CPUs only.
 //!
-//! On a machine with cgroup v2, four CPUs or more, and root (a QEMU guest, say):
+//! On a machine with cgroup v2, four CPUs or more, and root (such as a QEMU guest):
 //!
 //! ```no_run
 //! use carrack_machine::{CgroupTree, Zone, ZoneKind, repair_zones};
@@ -38,26 +37,28 @@ mod tree;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 use crate::id_set::{CpuSet, NodeSet};
 
 pub use stale::{StaleZone, repair_zones, stale_zones};
 pub use tree::CgroupTree;
 
-/// How the transfer's cores are kept.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Protection of the transfer's cores.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ZoneKind {
-    /// Not at all.
+    /// No protection.
     #[default]
     Off,
-    /// Our threads stay on them.
+    /// Our threads stay on the cores.
     Soft,
-    /// And others stay away.
+    /// Our threads stay on the cores, and others are kept out.
     Hard,
-    /// Hard where that is possible, else soft.
+    /// Hard if possible, otherwise soft.
     Auto,
 }
 
-/// Why there is no zone.
+/// Reasons why there is no zone.
 #[derive(Debug, thiserror::Error)]
 pub enum ZoneError {
     /// The placement binds no thread.
@@ -65,7 +66,7 @@ pub enum ZoneError {
         "no core is planned for the transfer's threads; hint: --placement=mts, single or auto plans some"
     )]
     NoCpus,
-    /// Nothing would be left for other programs.
+    /// No CPU would be left for other programs.
     #[error(
         "CPU {0} would be all there are: one has to stay outside for everybody else; hint: fewer lanes, or --zone=soft"
     )]
@@ -73,10 +74,10 @@ pub enum ZoneError {
     /// No cgroup v2 is mounted.
     #[error("cgroup v2 is not mounted")]
     NoCgroup2,
-    /// Its cpuset controller is not there.
+    /// The hierarchy has no cpuset controller.
     #[error("cgroup v2 has no cpuset controller here; a v1 hierarchy may have it")]
     NoController,
-    /// The top of the hierarchy is out of sight.
+    /// The top of the hierarchy is not visible.
     #[error("only the top of the machine's cgroups can be divided, and this is a container")]
     InContainer,
     /// The kernel made no partition: its reason.
@@ -87,9 +88,9 @@ pub enum ZoneError {
     Refused {
         /// "read", "write", "make" and so on.
         step: &'static str,
-        /// What.
+        /// The path concerned.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -100,35 +101,35 @@ impl ZoneError {
     }
 }
 
-/// Cores that are kept, until this is dropped.
+/// Protected cores, until this is dropped.
 pub struct Zone {
     hard: Option<Partition>,
     note: String,
 }
 
 impl Zone {
-    /// Keeps `cpus` and the memory of `mems` (none: of all nodes) on this machine. Blocks for some milliseconds.
+    /// Protects `cpus` and the memory of `mems` (empty: all nodes) on this machine. Blocks for some
+    /// milliseconds.
     pub fn open(kind: ZoneKind, cpus: &CpuSet, mems: &NodeSet) -> Result<Zone, ZoneError> {
         Zone::open_in(CgroupTree::of_this_machine(), kind, cpus, mems)
     }
 
-    /// The same in a given hierarchy, or in none.
+    /// Opens a zone in a given hierarchy, or without one.
     pub fn open_in(
         tree: Option<CgroupTree>,
         kind: ZoneKind,
         cpus: &CpuSet,
         mems: &NodeSet,
     ) -> Result<Zone, ZoneError> {
-        let hard = || tree.ok_or(ZoneError::NoCgroup2).and_then(|tree| Partition::open(tree, cpus, mems));
         match kind {
             ZoneKind::Off => Ok(Zone { hard: None, note: "no zone".to_string() }),
             _ if cpus.is_empty() && kind != ZoneKind::Auto => Err(ZoneError::NoCpus),
             ZoneKind::Soft => Ok(Zone::soft(cpus)),
-            ZoneKind::Hard => Ok(Zone::hard(hard()?, cpus)),
+            ZoneKind::Hard => Ok(Zone::hard(Partition::open_in(tree, cpus, mems)?, cpus)),
             ZoneKind::Auto if cpus.is_empty() => {
                 Ok(Zone { hard: None, note: "no zone: no thread is bound to cores".to_string() })
             }
-            ZoneKind::Auto => Ok(match hard() {
+            ZoneKind::Auto => Ok(match Partition::open_in(tree, cpus, mems) {
                 Ok(partition) => Zone::hard(partition, cpus),
                 Err(error) => {
                     let Zone { hard, note } = Zone::soft(cpus);
@@ -138,17 +139,17 @@ impl Zone {
         }
     }
 
-    /// Whether others are kept away.
+    /// Returns true if others are kept out.
     pub fn is_hard(&self) -> bool {
         self.hard.is_some()
     }
 
-    /// What is kept from whom, for people.
+    /// Description of the protection, for people.
     pub fn note(&self) -> &str {
         &self.note
     }
 
-    /// Ends it, and says what went wrong at that. Dropping does the same in silence.
+    /// Ends the zone and returns errors, which a drop ignores.
     pub fn close(mut self) -> Result<(), ZoneError> {
         self.hard.take().map_or(Ok(()), |mut partition| partition.undo())
     }
@@ -168,15 +169,19 @@ impl Zone {
 struct Partition {
     tree: CgroupTree,
     group: PathBuf,
-    /// The group is there, and ours: not so where this process has another zone already.
+    /// True if the group was created by us: not if this process has another zone already.
     is_made: bool,
-    /// Where the process was before, once it has moved.
+    /// The process's former group, once it has moved.
     came_from: Option<PathBuf>,
-    /// The top divides CPUs only since we came.
+    /// True if we enabled the division of CPUs at the top.
     divided_by_us: bool,
 }
 
 impl Partition {
+    fn open_in(tree: Option<CgroupTree>, cpus: &CpuSet, mems: &NodeSet) -> Result<Partition, ZoneError> {
+        Partition::open(tree.ok_or(ZoneError::NoCgroup2)?, cpus, mems)
+    }
+
     fn open(tree: CgroupTree, cpus: &CpuSet, mems: &NodeSet) -> Result<Partition, ZoneError> {
         if !tree.is_top() {
             return Err(ZoneError::InContainer);
@@ -184,7 +189,7 @@ impl Partition {
         if !tree.can_divide_cpus() {
             return Err(ZoneError::NoController);
         }
-        // A killed predecessor's CPUs may be those that are wanted. What can't be repaired shows below, if it matters.
+        // A killed predecessor's zone may hold the wanted CPUs. A failed repair shows below, if it matters.
         let _ = repair_zones(&tree);
         if tree.cpus_for_all()?.is_subset(cpus) {
             return Err(ZoneError::NoneLeft(cpus.clone()));
@@ -194,7 +199,7 @@ impl Partition {
         Ok(partition)
     }
 
-    /// From here on whatever fails is undone as the partition is dropped.
+    /// From here on, dropping the partition undoes all steps.
     fn make(tree: CgroupTree) -> Result<Partition, ZoneError> {
         let pid = std::process::id();
         let group = tree.group(&stale::name_of(pid, tree.own_start(pid)?));
@@ -225,8 +230,8 @@ impl Partition {
         Ok(())
     }
 
-    /// The process, and what it has started meanwhile, goes back first: a group with members can't be removed. Each step
-    /// is done once, however often this is called.
+    /// Moves the process and its children back first: a group with members can't be removed. Each step is
+    /// done once, even in repeated calls.
     fn undo(&mut self) -> Result<(), ZoneError> {
         if let Some(before) = self.came_from.take() {
             for pid in self.tree.members(&self.group) {
@@ -236,10 +241,10 @@ impl Partition {
         if std::mem::take(&mut self.is_made) {
             self.tree.remove(&self.group)?;
         }
-        match std::mem::take(&mut self.divided_by_us) && !self.tree.has_divided_cpus() {
-            true => self.tree.divide_cpus(false),
-            false => Ok(()),
+        if std::mem::take(&mut self.divided_by_us) && !self.tree.has_divided_cpus() {
+            self.tree.divide_cpus(false)?;
         }
+        Ok(())
     }
 }
 

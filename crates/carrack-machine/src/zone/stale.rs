@@ -1,4 +1,4 @@
-//! Zones whose process was killed: found by their names, and removed.
+//! Zones of killed processes: found by their names, and removed.
 
 use std::fmt;
 
@@ -9,11 +9,11 @@ const PREFIX: &str = "carrack-zone-";
 /// A zone's group without its process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StaleZone {
-    /// Its name at the top of the hierarchy.
+    /// Name at the top of the hierarchy.
     pub name: String,
-    /// The process that made it.
+    /// Process that created it.
     pub pid: u32,
-    /// The CPUs that it keeps from everybody, as a list.
+    /// CPUs that it withholds, as a list.
     pub cpus: String,
 }
 
@@ -28,7 +28,7 @@ pub(super) fn name_of(pid: u32, start: u64) -> String {
     format!("{PREFIX}{pid}-{start}")
 }
 
-/// The zones whose process is gone.
+/// The zones whose process has ended.
 pub fn stale_zones(tree: &CgroupTree) -> Result<Vec<StaleZone>, ZoneError> {
     let found = tree.groups()?.into_iter().filter_map(|name| {
         let (pid, start) = owner(&name)?;
@@ -39,7 +39,8 @@ pub fn stale_zones(tree: &CgroupTree) -> Result<Vec<StaleZone>, ZoneError> {
     Ok(found.collect())
 }
 
-/// Removes them, and says which. Processes that a killed one has left in its zone go to the top of the hierarchy.
+/// Removes stale zones, and returns them. Processes that a killed one has left in its zone move to the top of
+/// the hierarchy.
 pub fn repair_zones(tree: &CgroupTree) -> Result<Vec<StaleZone>, ZoneError> {
     let zones = stale_zones(tree)?;
     for zone in &zones {
@@ -57,9 +58,8 @@ fn owner(name: &str) -> Option<(u32, u64)> {
     Some((pid.parse().ok()?, start.parse().ok()?))
 }
 
-/// In another PID namespace the owner has another number there than here, but the same start; a member that can't be seen
-/// at all (0) may be it.
+/// In another PID namespace the owner has another ID there than here, but the same start time; an invisible
+/// member (0) may be the owner.
 fn is_alive(tree: &CgroupTree, pid: u32, start: u64, members: &[u32]) -> bool {
-    let is_it = |&pid: &u32| pid == 0 || tree.start_of(pid) == Some(start);
-    is_it(&pid) || members.iter().any(is_it)
+    std::iter::once(&pid).chain(members).any(|&pid| pid == 0 || tree.start_of(pid) == Some(start))
 }

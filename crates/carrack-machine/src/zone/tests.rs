@@ -1,13 +1,13 @@
-//! Zones in a model of the kernel's hierarchy that has its rules: files come with the group, a process is in one
-//! group, a group with members stays, CPUs are in one partition, and are given back when it ends to be one (when it is
-//! removed as well, but later than anybody looks: seen with Linux 6.1).
+//! Zones in a model of the kernel's hierarchy with its rules: files appear with the group, a process is in
+//! one group, a group with members can't be removed, CPUs are in one partition, and are returned when the
+//! partition ends (also after its removal, but with a delay: seen with Linux 6.1).
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use super::tree::Files;
+use super::tree::CgroupFiles;
 use super::*;
 
 const ROOT: &str = "/cgroup";
@@ -18,7 +18,7 @@ struct Model {
 }
 
 impl Model {
-    /// CPUs 0-7, this process in user.slice, nothing divided yet.
+    /// CPUs 0-7, this process in user.slice, no division yet.
     fn new() -> Model {
         let model = Model::default();
         let pid = std::process::id();
@@ -58,7 +58,7 @@ impl Model {
         names.into_iter().filter(|name| name.starts_with("carrack-zone-")).collect()
     }
 
-    /// Becomes a partition or ends to be one, if it may.
+    /// Starts or ends a partition, if that is allowed.
     fn partition(&self, group: &Path, wanted: &str) -> String {
         let is_one = self.read(&group.join("cpuset.cpus.partition")).unwrap() == "root";
         let state = if wanted == "root" { self.partition_state(group) } else { wanted.to_string() };
@@ -93,7 +93,7 @@ impl Model {
     }
 }
 
-impl Files for Model {
+impl CgroupFiles for Model {
     fn read(&self, path: &Path) -> io::Result<String> {
         self.files.lock().unwrap().get(path).cloned().ok_or(ErrorKind::NotFound.into())
     }
@@ -168,7 +168,7 @@ fn a_hard_zone_comes_and_goes() {
     assert_eq!(
         after,
         BTreeMap::from_iter(before.into_iter().map(|(k, v)| {
-            // Processes are written one a line once anybody has moved.
+            // Once a process has moved, they are written one per line.
             let text = if k.ends_with("cgroup.procs") && !k.starts_with("/cgroup/user.slice") {
                 format!("{v}\n")
             } else {

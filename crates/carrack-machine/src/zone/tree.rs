@@ -1,4 +1,4 @@
-//! The cgroup v2 hierarchy (Documentation/admin-guide/cgroup-v2.rst): the few files that a zone reads and writes.
+//! The cgroup v2 hierarchy (Documentation/admin-guide/cgroup-v2.rst): the files that a zone reads and writes.
 
 use std::fs;
 use std::io;
@@ -7,25 +7,25 @@ use std::path::{Path, PathBuf};
 use super::ZoneError;
 use crate::id_set::CpuSet;
 
-/// What a zone asks of a file system: the kernel's, or a model of it in tests.
-pub(super) trait Files: Send + Sync {
+/// File operations of a zone: the kernel's, or a model in tests.
+pub(super) trait CgroupFiles: Send + Sync {
     fn read(&self, path: &Path) -> io::Result<String>;
     fn write(&self, path: &Path, text: &str) -> io::Result<()>;
     fn make_dir(&self, path: &Path) -> io::Result<()>;
     fn remove_dir(&self, path: &Path) -> io::Result<()>;
-    /// The names of a directory's directories.
+    /// The names of a directory's subdirectories.
     fn dirs(&self, path: &Path) -> io::Result<Vec<String>>;
 }
 
 struct KernelFiles;
 
-impl Files for KernelFiles {
+impl CgroupFiles for KernelFiles {
     fn read(&self, path: &Path) -> io::Result<String> {
         fs::read_to_string(path)
     }
 
     fn write(&self, path: &Path, text: &str) -> io::Result<()> {
-        // In one call, as these files want it, and never a new file.
+        // In one call, as these files require, and never a new file.
         io::Write::write_all(&mut fs::OpenOptions::new().write(true).open(path)?, text.as_bytes())
     }
 
@@ -44,69 +44,70 @@ impl Files for KernelFiles {
     }
 }
 
-/// A cgroup v2 hierarchy, and the processes that live in it.
+/// A cgroup v2 hierarchy, and its processes.
 pub struct CgroupTree {
     root: PathBuf,
     proc: PathBuf,
-    files: Box<dyn Files>,
+    files: Box<dyn CgroupFiles>,
 }
 
 impl CgroupTree {
-    /// This machine's, wherever it is mounted; nothing where it is not.
+    /// The hierarchy of this machine; `None` if it is not mounted.
     pub fn of_this_machine() -> Option<CgroupTree> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
         Some(CgroupTree::at(&mount_point(&mounts)?, Path::new("/proc")))
     }
 
-    /// The one beneath `root`, with the processes that are told of beneath `proc`.
+    /// The hierarchy at `root`, with its processes' files at `proc`.
     pub fn at(root: &Path, proc: &Path) -> CgroupTree {
         CgroupTree::of_files(root, proc, Box::new(KernelFiles))
     }
 
-    pub(super) fn of_files(root: &Path, proc: &Path, files: Box<dyn Files>) -> CgroupTree {
+    pub(super) fn of_files(root: &Path, proc: &Path, files: Box<dyn CgroupFiles>) -> CgroupTree {
         CgroupTree { root: root.to_path_buf(), proc: proc.to_path_buf(), files }
     }
 
-    /// Where a child of the top of the hierarchy is.
+    /// Path of a child of the top of the hierarchy.
     pub(super) fn group(&self, name: &str) -> PathBuf {
         self.root.join(name)
     }
 
-    /// Whether this is the top of the machine's hierarchy and not of a container's: only others have a type.
+    /// Returns true for the top of the machine's hierarchy, and false for a container's: only others have a
+    /// type.
     pub(super) fn is_top(&self) -> bool {
         self.files.read(&self.root.join("cgroup.type")).is_err()
     }
 
-    /// Whether the hierarchy may divide CPUs; not where a v1 hierarchy has taken that over.
+    /// Returns true if the hierarchy can divide CPUs; false if a v1 hierarchy has the controller.
     pub(super) fn can_divide_cpus(&self) -> bool {
         self.has_word("cgroup.controllers", "cpuset")
     }
 
-    /// Whether it does so already.
+    /// Returns true if the hierarchy divides CPUs now.
     pub(super) fn divides_cpus(&self) -> bool {
         self.has_word("cgroup.subtree_control", "cpuset")
     }
 
-    /// Lets it, or does so no longer.
+    /// Enables or disables the division of CPUs.
     pub(super) fn divide_cpus(&self, on: bool) -> Result<(), ZoneError> {
         self.write(&self.root.join("cgroup.subtree_control"), if on { "+cpuset" } else { "-cpuset" })
     }
 
-    /// Whether any group beneath the top has CPUs of its own.
+    /// Returns true if any group below the top has its own CPUs.
     pub(super) fn has_divided_cpus(&self) -> bool {
-        let cpus = |name: &String| self.files.read(&self.root.join(name).join("cpuset.cpus"));
         let names = self.files.dirs(&self.root).unwrap_or_default();
-        names.iter().filter_map(|name| cpus(name).ok()).any(|cpus| !cpus.trim().is_empty())
+        let paths = names.iter().map(|name| self.root.join(name).join("cpuset.cpus"));
+        paths.filter_map(|path| self.files.read(&path).ok()).any(|cpus| !cpus.trim().is_empty())
     }
 
-    /// The CPUs that the top has left for those who are in no zone.
+    /// The CPUs at the top that are in no zone.
     pub(super) fn cpus_for_all(&self) -> Result<CpuSet, ZoneError> {
         let path = self.root.join("cpuset.cpus.effective");
         let text = self.read(&path)?;
         text.parse().map_err(|error| ZoneError::refused("read", &path, io::Error::other(error)))
     }
 
-    /// Names of the groups beneath the top.
+    /// Names of the groups below the top.
     pub(super) fn groups(&self) -> Result<Vec<String>, ZoneError> {
         self.files.dirs(&self.root).map_err(|error| ZoneError::refused("list", &self.root, error))
     }
@@ -115,8 +116,8 @@ impl CgroupTree {
         self.files.make_dir(group).map_err(|error| ZoneError::refused("make", group, error))
     }
 
-    /// Gives an empty group's CPUs back and removes it; one that somebody else has removed is as good. Without the first the
-    /// kernel would give them back some time after the group is gone.
+    /// Returns an empty group's CPUs and removes it; a group that is gone already is no error. Without the
+    /// first step the kernel would return the CPUs some time after the removal.
     pub(super) fn remove(&self, group: &Path) -> Result<(), ZoneError> {
         let _ = self.set(group, "cpuset.cpus.partition", "member");
         match self.files.remove_dir(group) {
@@ -135,13 +136,13 @@ impl CgroupTree {
         Ok(self.read(&group.join(file))?.trim().to_string())
     }
 
-    /// The processes in a group; 0 stands for those of which this process may not know.
+    /// The processes in a group; 0 for invisible ones.
     pub(super) fn members(&self, group: &Path) -> Vec<u32> {
         let text = self.files.read(&group.join("cgroup.procs")).unwrap_or_default();
         text.lines().filter_map(|line| line.trim().parse().ok()).collect()
     }
 
-    /// Moves a process into a group, else to the top, which takes everybody.
+    /// Moves a process into a group, or else to the top, which accepts every process.
     pub(super) fn move_to(&self, pid: u32, group: &Path) -> Result<(), ZoneError> {
         self.enter(pid, group).or_else(|_| self.enter(pid, &self.root))
     }
@@ -150,21 +151,21 @@ impl CgroupTree {
         self.write(&group.join("cgroup.procs"), &pid.to_string())
     }
 
-    /// The group that this process is in.
+    /// The group of this process.
     pub(super) fn own_group(&self) -> Result<PathBuf, ZoneError> {
         let text = self.read(&self.proc.join("self/cgroup"))?;
         let path = text.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
         Ok(self.root.join(path))
     }
 
-    /// When a process was started, in ticks since boot: together with its number it is not used again (proc_pid_stat(5)).
+    /// Start time of a process in ticks since boot: unique together with its ID (proc_pid_stat(5)).
     pub(super) fn start_of(&self, pid: u32) -> Option<u64> {
         let stat = self.files.read(&self.proc.join(pid.to_string()).join("stat")).ok()?;
-        // Its name, in parentheses, may hold blanks and parentheses itself; after it comes field 3.
+        // The name, in parentheses, may itself have blanks and parentheses; field 3 follows.
         stat.rsplit_once(')')?.1.split_whitespace().nth(22 - 3)?.parse().ok()
     }
 
-    /// The same for this process, which surely has one.
+    /// Start time of this process.
     pub(super) fn own_start(&self, pid: u32) -> Result<u64, ZoneError> {
         let stat = self.proc.join(pid.to_string()).join("stat");
         self.start_of(pid).ok_or_else(|| ZoneError::refused("read", &stat, io::ErrorKind::NotFound.into()))
@@ -184,12 +185,12 @@ impl CgroupTree {
     }
 }
 
-/// Where /proc/self/mountinfo says that cgroup v2 is mounted.
+/// Mount point of cgroup v2 in /proc/self/mountinfo.
 fn mount_point(mounts: &str) -> Option<PathBuf> {
-    let is_cgroup2 =
-        |line: &&str| line.split_once(" - ").is_some_and(|(_, kind)| kind.starts_with("cgroup2 "));
-    let line = mounts.lines().find(is_cgroup2)?;
-    // A mount point with blanks would be escaped; nobody mounts this one so.
+    let line = mounts
+        .lines()
+        .find(|line| line.split_once(" - ").is_some_and(|(_, kind)| kind.starts_with("cgroup2 ")))?;
+    // Blanks in a mount point would be escaped, which does not occur here.
     line.split(' ').nth(4).map(PathBuf::from)
 }
 

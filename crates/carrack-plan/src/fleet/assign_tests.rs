@@ -101,7 +101,8 @@ fn a_mover_takes_no_more_than_it_said() {
     assert_eq!(changes.add, [pair("t1", 0, "a1", "b1")]);
 }
 
-/// Where all places are taken, the one who is most urgent gets that of the one who is least: its pair ends with the chunk that it has.
+/// Without free places the most urgent transfer takes the place of the least urgent one, whose pair ends with
+/// its present chunk.
 #[test]
 fn what_is_urgent_takes_the_place_of_what_is_least_so() {
     let movers = fleet(2);
@@ -131,7 +132,7 @@ fn a_lone_mover_sends_to_itself() {
     let two = [mover("a", 0, 2), mover("a", 1, 2)];
     let changes = assign(&two, &[within(&[0, 1])], &[2], &[]);
     assert!(changes.add.len() == 2 && changes.add.iter().all(|pair| pair.source != pair.sink));
-    // The one that can only be a source is the source.
+    // The mover that can only be a source is the source.
     let mixed = Claim { sinks: vec![0], ..within(&[0, 1]) };
     let changes = assign(&[mover("a", 0, 1), mover("a", 1, 1)], &[mixed], &[1], &[]);
     assert_eq!(changes.add, [pair("t0", 0, "a1", "a0")]);
@@ -207,7 +208,7 @@ proptest! {
         prop_assert_eq!(assign(&movers, &claims, &shares, &after), Changes::default());
     }
 
-    /// Where movers reach everything at their sites and all speak the same, every share is made.
+    /// Where movers reach everything at their sites and share a protocol, every share is made.
     #[test]
     fn shares_are_made((movers, claims, limits) in fleets()) {
         let at = |site: &str| (0..movers.len()).filter(|&index| movers[index].site == site).collect();

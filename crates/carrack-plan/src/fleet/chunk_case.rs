@@ -1,45 +1,49 @@
-//! What a pair does with a chunk that was delivered to it: a state machine from the delivery to the acknowledgement.
+//! The handling of a chunk by the pair that got its delivery: a state machine from the delivery to the
+//! acknowledgement.
 //!
-//! - A chunk that one of the pair's movers has failed, and another mover of that end has not, is left to others: not for ever, as they may
-//!   not be able to take it.
-//! - What the sink has settled is looked for by another mover of its site before it counts.
-//! - It is logged before it is acknowledged: what is acknowledged and in no log would never be counted, and what is logged and not
-//!   acknowledged is delivered again and counts once.
+//! - A chunk that a mover of the pair has failed is left to other pairs while a mover of that end has not
+//!   tried it. That ends after some deliveries, as the others may not be able to take it.
+//! - Files that the sink has settled are confirmed by a witness, another mover of its site, before they
+//!   count.
+//! - A chunk is logged before it is acknowledged. An acknowledged chunk without a log entry would never be
+//!   counted; a logged chunk without acknowledgement is delivered again and counts once.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// How often an item may have been delivered before the pair that gets it keeps what comes of it, though others have not tried it: that is
-/// after some three minutes. It is not for a manager that is away, or movers that are full for a while, to make files fail.
+/// Deliveries of an item after which a pair keeps its result although other movers have not tried it: some
+/// three minutes. A manager that is away, or movers that are full for a while, must not make files fail.
 const LEFT_TO_OTHERS_MAX: u64 = 30;
 
-/// An item that is left is there for others after so long, and later each time up to so long.
+/// Delay before a left item is delivered again, at first and at most.
 const LEFT_FOR_FIRST: Duration = Duration::from_millis(300);
 const LEFT_FOR_MAX: Duration = Duration::from_secs(10);
 
-/// What was published is among what a queue says it has after so long, with much to spare.
+/// Time in which a published item appears in the queue's counts, with a large margin.
 const COUNTED_WITHIN: Duration = Duration::from_millis(200);
 
-/// So often it is there again after the first time: until there are other pairs, which is soon.
+/// Deliveries with the first delay, until other pairs exist, which takes little time.
 const LEFT_SOON: u64 = 10;
 
-/// A pair that leaves the same chunk to others again and again has nothing else to do, perhaps: its manager is told the first time that it was
-/// delivered so often, then each time, and makes pairs of other movers. As long as it hears it, it leaves the mover out of the transfer, so
-/// that the chunk waits for a better one instead of coming to its last delivery.
+/// A pair that leaves the same chunk again and again may have no other work. From this delivery on, its
+/// manager gets a report each time, and makes pairs of other movers. While these reports arrive, the manager
+/// leaves the mover out of the transfer, so that the chunk waits for a better one instead of reaching its
+/// last delivery.
 const TOLD_FROM: u64 = 8;
 
-/// Movers that have failed an item of work: each by what is, or is not, where it reads or writes, and not by the item's own fault alone.
+/// Movers that have failed an item of work because of their own site or storage, and not by the item's fault
+/// alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tried {
-    /// Movers that read.
+    /// Movers of the source.
     pub sources: Vec<String>,
-    /// Movers that wrote.
+    /// Movers of the sink.
     pub sinks: Vec<String>,
 }
 
 impl Tried {
-    /// One more at an end.
+    /// Adds a mover of one end.
     pub fn add(&mut self, is_source: bool, mover: &str) {
         let movers = if is_source { &mut self.sources } else { &mut self.sinks };
         if !movers.iter().any(|known| known == mover) {
@@ -47,51 +51,53 @@ impl Tried {
         }
     }
 
-    /// These too.
+    /// Adds the movers of another set.
     pub fn merge(&mut self, other: &Tried) {
         other.sources.iter().for_each(|mover| self.add(true, mover));
         other.sinks.iter().for_each(|mover| self.add(false, mover));
     }
 
-    /// Whether one of these movers has not failed it yet.
+    /// Returns true if one of these movers has not failed the item yet.
     pub fn leaves(&self, is_source: bool, movers: &[String]) -> bool {
         let tried = if is_source { &self.sources } else { &self.sinks };
         movers.iter().any(|mover| !tried.contains(mover))
     }
 
-    /// Whether it is better left to others than tried by this pair: one of its movers has failed it, and not all have.
+    /// Returns true if other pairs should try the item first: one of this pair's movers has failed it, and
+    /// another mover has not.
     pub fn is_for_others(&self, source: &str, sink: &str, able: &Able) -> bool {
-        let has = |tried: &[String], mover: &str| tried.iter().any(|known| known == mover);
-        has(&self.sources, source) && self.leaves(true, &able.sources)
-            || has(&self.sinks, sink) && self.leaves(false, &able.sinks)
+        self.sources.iter().any(|tried| tried == source) && self.leaves(true, &able.sources)
+            || self.sinks.iter().any(|tried| tried == sink) && self.leaves(false, &able.sinks)
     }
 }
 
-/// Whether an item that was delivered so often may still be given to others.
+/// Returns true if an item with this number of deliveries may still be left to other pairs.
 pub fn may_be_left(delivered: u64) -> bool {
     delivered <= LEFT_TO_OTHERS_MAX
 }
 
-/// After how long an item that was delivered so often, and is left to others, is there again.
+/// Returns the delay before a left item with this number of deliveries is delivered again.
 pub fn left_for(delivered: u64) -> Duration {
     let doublings = delivered.saturating_sub(LEFT_SOON).min(16) as u32;
     (LEFT_FOR_FIRST * 2_u32.pow(doublings)).min(LEFT_FOR_MAX)
 }
 
-/// How long a scan that was delivered so often and has logged its end stays unacknowledged.
+/// Returns how long a scan with this number of deliveries stays unacknowledged after it has logged its end.
 ///
-/// Its manager may know an earlier attempt, have all of that, and look whether the queue is empty before it closes the transfer: what is
-/// published counts there a moment later, and the scan that published it has to count for so long.
+/// Its manager may know all chunks of an earlier attempt, and looks whether the queue is empty before it
+/// closes the transfer. A published chunk appears in the queue's counts a moment later, and the scan that
+/// published it covers that moment.
 pub fn acknowledged_after(delivered: u64) -> Duration {
     if delivered > 1 { COUNTED_WITHIN } else { Duration::ZERO }
 }
 
-/// Movers that can serve a transfer at its ends now, or could a moment ago: one that is cut off for a while is waited for.
+/// Movers that can serve a transfer now, or could a moment ago: a mover that is cut off for a while is waited
+/// for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Able {
-    /// Those that can read.
+    /// Movers that can read.
     pub sources: Vec<String>,
-    /// Those that can write.
+    /// Movers that can write.
     pub sinks: Vec<String>,
 }
 
@@ -101,44 +107,46 @@ impl Able {
     }
 }
 
-/// What of a chunk's failures may be its mover's own.
+/// A failure of a chunk that its mover may have caused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Doubt {
-    /// Whose: that of the source's mover, or the sink's.
+    /// True for the source's mover, false for the sink's.
     pub is_source: bool,
-    /// For people.
+    /// The reason, for people.
     pub reason: String,
 }
 
-/// What is to be done with a chunk now.
+/// The next action on a chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChunkStep {
-    /// Read who has failed it, or can't serve the transfer at all. Answer: [`ChunkAnswer::Tried`].
+    /// Read the movers that have failed the chunk or can't serve the transfer. Answer:
+    /// [`ChunkAnswer::Tried`].
     ReadTried,
-    /// Give it back, to be there for others after this time. That is all.
+    /// Give the chunk back with this delay. The case is over.
     Leave(Duration),
-    /// The session gets it. When the sink has settled it, it is [settled](ChunkCase::settled).
+    /// Give the chunk to the session. Once the sink has settled it, [`ChunkCase::settled`] is called.
     Carry,
-    /// Have another mover of the sink's site look for its entries. Answer: [`ChunkAnswer::Doubts`], all that there are of the chunk.
+    /// Let a witness look for the chunk's entries. Answer: [`ChunkAnswer::Doubts`], with all doubts of the
+    /// chunk.
     Prove,
-    /// Note who has failed it.
+    /// Store the movers that have failed the chunk.
     NoteTried(Tried),
-    /// Have the manager know what is wrong with whom.
+    /// Report these doubts to the manager.
     TellDoubts(Vec<Doubt>),
-    /// Log what became of it.
+    /// Log the chunk's outcome.
     Log,
-    /// Acknowledge it.
+    /// Acknowledge the chunk.
     Acknowledge,
-    /// Nothing more.
+    /// The case is over.
     Over,
 }
 
-/// How a step went.
+/// The result of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChunkAnswer {
-    /// It is done.
+    /// The step succeeded.
     Done,
-    /// It is not, though it was tried for long.
+    /// The step failed after all its retries.
     Failed,
     /// To [`ChunkStep::ReadTried`].
     Tried(Tried),
@@ -157,37 +165,40 @@ pub struct ChunkCase {
 }
 
 impl ChunkCase {
-    /// It was delivered to the pair of these movers, for the time that `delivered` says, from 1.
+    /// Creates the case of a chunk that was delivered to the pair of these movers for the `delivered`-th
+    /// time, from 1.
     pub fn new(source: &str, sink: &str, delivered: u64) -> ChunkCase {
         let was_tried = delivered > 1 && may_be_left(delivered);
         let next = if was_tried { ChunkStep::ReadTried } else { ChunkStep::Carry };
         ChunkCase { source: source.to_owned(), sink: sink.to_owned(), delivered, next, doubts: Vec::new() }
     }
 
-    /// What is to be done.
+    /// Returns the step to take.
     pub fn next(&self) -> ChunkStep {
         self.next.clone()
     }
 
-    /// It can't be given back: it is carried after all.
+    /// Carries a chunk that can't be given back.
     pub fn carried(mut self) -> ChunkCase {
         self.next = ChunkStep::Carry;
         self
     }
 
-    /// The sink has settled what the session got.
+    /// Records that the sink has settled the chunk.
     pub fn settled(&mut self) {
         debug_assert_eq!(self.next, ChunkStep::Carry, "only what is carried is settled");
         self.next = ChunkStep::Prove;
     }
 
-    /// The session that carried the chunk which closes a transfer has ended well: what has failed at the end is told as it is.
+    /// Records that the session with the chunk that closes a transfer has ended well: its failures are logged
+    /// without a witness.
     pub fn closed(&mut self) {
         debug_assert_eq!(self.next, ChunkStep::Carry, "only what is carried is settled");
         self.next = ChunkStep::Log;
     }
 
-    /// How the step went that [`next`](Self::next) has said; `able` are the movers that could serve the transfer now.
+    /// Takes the result of the step that [`next`](Self::next) returned; `able` are the movers that could
+    /// serve the transfer now.
     pub fn answer(&mut self, answer: ChunkAnswer, able: &Able) {
         self.next = match (std::mem::replace(&mut self.next, ChunkStep::Over), answer) {
             (ChunkStep::ReadTried, answer) if self.doubts.is_empty() => match answer {
@@ -197,7 +208,7 @@ impl ChunkCase {
                 _ => ChunkStep::Carry,
             },
             (ChunkStep::ReadTried, ChunkAnswer::Tried(tried)) => self.left(tried, able),
-            // Where nobody knows who has tried it, it is told as it is.
+            // Without the list of movers that have tried it, the outcome is logged unchanged.
             (ChunkStep::ReadTried, _) => ChunkStep::Log,
             (ChunkStep::Prove, ChunkAnswer::Doubts(doubts)) => {
                 self.doubts = doubts;
@@ -206,14 +217,13 @@ impl ChunkCase {
             }
             (ChunkStep::Prove, _) => ChunkStep::Log,
             (ChunkStep::NoteTried(tried), ChunkAnswer::Done) => {
-                let untried = |doubt: &Doubt| tried.leaves(doubt.is_source, able.at(doubt.is_source));
-                self.doubts.retain(untried);
+                self.doubts.retain(|doubt| tried.leaves(doubt.is_source, able.at(doubt.is_source)));
                 ChunkStep::TellDoubts(std::mem::take(&mut self.doubts))
             }
             (ChunkStep::NoteTried(_), _) => ChunkStep::Log,
             (ChunkStep::TellDoubts(_), _) => ChunkStep::Leave(left_for(self.delivered)),
             (ChunkStep::Log, ChunkAnswer::Done) => ChunkStep::Acknowledge,
-            // What is not acknowledged is delivered again when its time is over.
+            // A chunk without acknowledgement is delivered again after its ack deadline.
             (_, _) => ChunkStep::Over,
         };
     }
@@ -223,25 +233,26 @@ impl ChunkCase {
         if self.delivered < TOLD_FROM {
             return leave;
         }
-        let has_failed = |is_source: bool| {
-            let (tried_at, mover) =
-                if is_source { (&tried.sources, &self.source) } else { (&tried.sinks, &self.sink) };
-            tried_at.contains(mover) && tried.leaves(is_source, able.at(is_source))
-        };
-        let doubt = |is_source| Doubt {
-            is_source,
-            reason: "it has failed what others may be able to copy".to_owned(),
-        };
-        ChunkStep::TellDoubts([true, false].into_iter().filter(|end| has_failed(*end)).map(doubt).collect())
+        let mut doubts = Vec::new();
+        for (is_source, tried_at, mover) in
+            [(true, &tried.sources, &self.source), (false, &tried.sinks, &self.sink)]
+        {
+            if tried_at.contains(mover) && tried.leaves(is_source, able.at(is_source)) {
+                let reason = "it has failed what others may be able to copy".to_owned();
+                doubts.push(Doubt { is_source, reason });
+            }
+        }
+        ChunkStep::TellDoubts(doubts)
     }
 
-    /// The movers that have failed it, with those of this pair; others may do better if there are any that have not.
+    /// Adds this pair's movers to those that have failed the chunk, and leaves it if a mover is left that has
+    /// not.
     fn left(&self, mut tried: Tried, able: &Able) -> ChunkStep {
         for Doubt { is_source, .. } in &self.doubts {
             tried.add(*is_source, if *is_source { &self.source } else { &self.sink });
         }
-        let is_left = |doubt: &Doubt| tried.leaves(doubt.is_source, able.at(doubt.is_source));
-        if self.doubts.iter().any(is_left) { ChunkStep::NoteTried(tried) } else { ChunkStep::Log }
+        let is_left = self.doubts.iter().any(|doubt| tried.leaves(doubt.is_source, able.at(doubt.is_source)));
+        if is_left { ChunkStep::NoteTried(tried) } else { ChunkStep::Log }
     }
 }
 
@@ -249,14 +260,16 @@ impl ChunkCase {
 mod tests {
     use super::*;
 
+    fn owned(ids: &[&str]) -> Vec<String> {
+        ids.iter().map(|id| (*id).to_owned()).collect()
+    }
+
     fn able(sources: &[&str], sinks: &[&str]) -> Able {
-        let owned = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect();
         Able { sources: owned(sources), sinks: owned(sinks) }
     }
 
     fn tried(sources: &[&str], sinks: &[&str]) -> Tried {
-        let Able { sources, sinks } = able(sources, sinks);
-        Tried { sources, sinks }
+        Tried { sources: owned(sources), sinks: owned(sinks) }
     }
 
     #[test]
@@ -301,7 +314,7 @@ mod tests {
         assert_eq!(case.next(), ChunkStep::TellDoubts(vec![doubt]));
         case.answer(ChunkAnswer::Done, &all);
         assert_eq!(case.next(), ChunkStep::Leave(LEFT_FOR_FIRST));
-        // Whoever is last keeps what comes of it.
+        // The last mover that has not failed it keeps the result.
         last.answer(ChunkAnswer::Tried(tried(&[], &["y"])), &all);
         assert_eq!(last.next(), ChunkStep::Log);
 

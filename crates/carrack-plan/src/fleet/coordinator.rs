@@ -1,168 +1,174 @@
-//! One transfer, as the manager that holds its lease decides about it: a state machine without a clock and without a connection.
+//! The decisions of a manager about one transfer whose lease it holds: a state machine without a clock and
+//! without a connection.
 //!
-//! Whoever drives it (a manager's task, or a simulation) asks for the [next](Coordinator::next) [`Step`], carries it out, and
-//! [tells](Coordinator::answer) how that went. What makes a transfer safe is the order of the steps:
+//! A driver (a manager's task, or a simulation) asks for the [next](Coordinator::next) [`Step`], carries it
+//! out, and reports the result with [`Coordinator::answer`]. The order of the steps makes a transfer safe:
 //!
-//! - The record is read after the lease was taken, and what is over is left alone: what a manager follows may be behind.
-//! - Nothing is decided before the log was read to its end, nor while the lease is not sure.
-//! - What is not at the source is removed at the destination when everything is settled, nothing of its queue is under way, and nothing has
-//!   failed; not while it is paused, and not any more when it was cancelled.
-//! - A transfer is closed when everything is settled, nothing of its queue is under way, and its record says what has failed.
-//! - At the end its pairs go first, then the record says so for good, and then its queue and its log go.
+//! - The record is read after the lease was taken, because the copy that a manager follows may be stale. A
+//!   transfer that is over is left alone.
+//! - Nothing is decided before the log was read to its end, nor while the lease may have expired.
+//! - Deletion at the destination waits until everything is settled, no item of the queue is under way, and
+//!   nothing has failed. It stops while the transfer is paused, and never starts after a cancellation.
+//! - A transfer is closed when everything is settled, no item of its queue is under way, and its record lists
+//!   the failures.
+//! - At the end the pairs are removed first, then the record gets its final state, and then the queue and the
+//!   log are removed.
 //!
-//! A step that fails is tried again later, from the record on; what was learnt by then is read again from the log.
+//! A step that fails is retried later, beginning with the record; the log is read again for everything learnt
+//! before.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use super::{FileKey, Next, PairTuner, Totals, Tracker, TrackerEvent, Verdict};
 
-/// How often something is decided, though nothing was told.
+/// Decisions are made at least this often, also without an event.
 const DECIDE_EVERY: Duration = Duration::from_millis(250);
 
-/// Where a transfer goes is looked at again after so long, if it could not be settled.
+/// Delay before a transfer whose route could not be settled is looked at again.
 const SETTLE_AGAIN_AFTER: Duration = Duration::from_secs(2);
 
-/// A step that failed is tried again after so long.
+/// Delay before a failed step is retried.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// Whether a scan is ordered is asked again after so long, as one that is not begun may have been lost.
+/// Interval between two orders of a scan: an order may be lost until the scan has begun.
 const ORDER_SCAN_EVERY: Duration = Duration::from_secs(5);
 
-/// A transfer with pairs in which nothing has moved for so long tells what went wrong last.
+/// After this time without progress, a transfer with pairs reports its last fault.
 const STANDS_AFTER: Duration = Duration::from_secs(10);
 
-/// How often the record is written while something changes.
+/// Interval between two writes of the record while something changes.
 const RECORD_EVERY: Duration = Duration::from_secs(1);
 
-/// How often acknowledged chunks are removed from the queue.
+/// Interval between two removals of acknowledged chunks from the queue.
 const TRIM_EVERY: Duration = Duration::from_secs(30);
 
-/// A report older than this says nothing about now.
+/// A pair's report counts as current for this time.
 const REPORT_LASTS: Duration = Duration::from_secs(4);
 
-/// What is logged is acknowledged a moment later: then the queue is looked at again.
+/// Delay before the queue is looked at again: chunks are acknowledged a moment after they are logged.
 const ACKNOWLEDGED_SOON: Duration = Duration::from_millis(20);
 
-/// A queue that is not idle for longer after everything was logged has something that is not known of.
+/// A queue that stays busy for longer than this after everything was logged holds an item that the tracker
+/// does not know.
 const ACKNOWLEDGED_WITHIN: Duration = Duration::from_secs(1);
 
-/// How often the tuner is told a rate.
+/// Interval between two rates for the tuner.
 const OBSERVE_EVERY: Duration = Duration::from_secs(1);
 
-/// What of a transfer's record counts here.
+/// The fields of a transfer's record that the coordinator needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordView {
     /// Its state.
     pub state: RecordState,
-    /// It says from where to where the transfer goes.
+    /// True if the record names the transfer's source and destination.
     pub is_settled: bool,
-    /// Somebody has carried it before.
+    /// True if a manager has carried the transfer before.
     pub has_begun: bool,
-    /// Pairs that it has, no more and no less (static striping).
-    pub pairs_fixed: Option<u32>,
-    /// Pairs at most.
+    /// Upper bound of pairs.
     pub pairs_max: Option<u32>,
-    /// Entries that it says have failed.
+    /// Entries that the record counts as failed.
     pub failed_entries: u64,
-    /// What is not at its source is to be removed at its destination.
+    /// True if the transfer removes entries of the destination that the source does not have.
     pub deletes: bool,
 }
 
 /// The state of a transfer, for its manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordState {
-    /// It is to be carried.
+    /// The transfer is carried by its manager.
     Open,
-    /// Its user wants nothing of it moved now.
+    /// The user has paused the transfer.
     Paused,
-    /// It was cancelled, and what there is of it is to be removed.
+    /// The user has cancelled the transfer: its partial data must be removed.
     Cancelled,
     /// Nothing is left to do.
     Over,
 }
 
-/// How a transfer ends.
+/// The result of a transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// Everything is there, or was told of as failed.
+    /// Every entry is copied or reported as failed.
     Done,
-    /// It can't be carried on: for people.
+    /// The transfer can't continue, with the reason for people.
     Failed(String),
-    /// Its user has cancelled it.
+    /// The user has cancelled the transfer.
     Cancelled,
 }
 
-/// What is to be done next. Each is answered before the next one is asked for.
+/// The next action of the driver. Each step is answered before the next one is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Read the record itself, not what is followed of it. Answer: [`Answer::Record`].
+    /// Read the record from the store, not the followed copy. Answer: [`Answer::Record`].
     ReadRecord,
-    /// Look where the transfer goes, and have the record say so. Answer: done, [`Answer::Unsettled`] or [`Answer::Impossible`].
+    /// Find the transfer's route and write it to the record. Answer: [`Answer::Done`], [`Answer::Unsettled`]
+    /// or [`Answer::Impossible`].
     Settle,
-    /// Have the record say why it waits, before it was begun.
+    /// Write to the record why the transfer waits before its begin.
     WriteReason(String),
-    /// Make what its work is pulled from, and follow its log from the beginning. Answer: [`Answer::Opened`].
+    /// Create the queue of work, and follow the log from its beginning. Answer: [`Answer::Opened`].
     Open,
-    /// Publish a scan; if it is `again`, only if none is in the queue.
+    /// Publish a scan; with `again` only if the queue holds none.
     OrderScan {
-        /// One was ordered before.
+        /// True if a scan was ordered before.
         again: bool,
     },
-    /// Publish an item for each of these files, which has it finished.
+    /// Publish an item for each of these files, to finish it.
     FinishFiles(Vec<FileKey>),
-    /// Publish an item for each of these files, which has its parts removed.
+    /// Publish an item for each of these files, to remove its parts.
     DiscardFiles(Vec<FileKey>),
-    /// See whether nothing of the queue is under way, neither a chunk nor a scan, which would publish more. Answer: [`Answer::Idle`].
+    /// Check that no item of the queue is under way: neither a chunk nor a scan, which would publish more
+    /// chunks. Answer: [`Answer::Idle`].
     CheckQueue,
-    /// Publish the item that has removed at the destination what is not at the source.
+    /// Publish the item that removes entries of the destination that the source does not have.
     PublishDelete,
     /// Publish the item that closes the transfer.
     PublishClose,
-    /// Have the record say how far it is, and why nothing moves, if that is so.
+    /// Write the progress to the record, with the reason if nothing moves.
     WriteProgress(String),
-    /// Remove from the queue what is acknowledged.
+    /// Remove acknowledged items from the queue.
     TrimQueue,
-    /// Keep what was learnt of the path.
+    /// Store the measured curve of the path.
     KeepCurve,
-    /// Remove its pairs.
+    /// Remove the transfer's pairs.
     RemovePairs,
-    /// Have the record say how it ended, for good.
+    /// Write the final state to the record.
     WriteEnd(Ending),
-    /// Remove its queue and its log.
+    /// Remove the transfer's queue and log.
     RemoveWork,
-    /// Give the lease up: nothing is left to do.
+    /// Release the lease: nothing is left to do.
     Release,
-    /// Nothing before this moment, unless something is told.
+    /// Do nothing before this moment, unless an event arrives.
     Wait(Duration),
 }
 
-/// How a step went.
+/// The result of a step.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// It is done.
+    /// The step succeeded.
     Done,
-    /// It is not, and may be when it is tried again.
+    /// The step failed, and may succeed when it is retried.
     Failed,
-    /// To [`Step::ReadRecord`]; `None` if there is none.
+    /// To [`Step::ReadRecord`]; `None` if the record does not exist.
     Record(Option<RecordView>),
-    /// To [`Step::Settle`]: not now, for people.
+    /// To [`Step::Settle`]: not possible now, with the reason for people.
     Unsettled(String),
-    /// To [`Step::Settle`]: never, for people.
+    /// To [`Step::Settle`]: never possible, with the reason for people.
     Impossible(String),
-    /// To [`Step::Open`]: with how many pairs it begins.
+    /// To [`Step::Open`], with the tuner that holds the initial number of pairs.
     Opened(Box<PairTuner>),
     /// To [`Step::CheckQueue`].
     Idle(bool),
 }
 
-/// What the manager knows beside what the log tells.
+/// The manager's knowledge from other sources than the log.
 pub struct Outlook<'a> {
-    /// Whether nobody else can have the lease yet.
+    /// True while no other manager can have the lease.
     pub lease_is_sure: bool,
-    /// The record as it is followed; `None` if it is not among those that are open.
+    /// The followed copy of the record; `None` if it is not among the open ones.
     pub record: Option<RecordView>,
-    /// What follows from the health of the movers that reach both ends.
+    /// Computes the verdict from the health of the movers that reach both ends.
     pub verdict: &'a dyn Fn() -> Verdict,
     /// Pairs that all movers together could have.
     pub pairs_most: u32,
@@ -172,7 +178,7 @@ pub struct Outlook<'a> {
 enum Phase {
     Reading,
     Settling,
-    /// What is to be written, if it was not yet; then it is looked again.
+    /// With the reason to write, if it was not written yet; the route is looked at again at the given time.
     Unsettled(Option<String>, Duration),
     Opening,
     Carrying,
@@ -188,9 +194,9 @@ enum EndStep {
     Work,
 }
 
-/// How far the publishing is of an item that comes after everything else.
+/// Progress of publishing an item that comes after all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Closing {
+enum ClosingStep {
     Check,
     Record,
     Publish,
@@ -201,34 +207,34 @@ enum Closing {
 pub struct Coordinator {
     phase: Phase,
     again_at: Duration,
-    /// When it is decided next, though nothing was told; what is told makes it sooner.
+    /// Time of the next decision without an event; an event makes it earlier.
     decide_at: Duration,
-    /// Read when what is followed did not have it.
+    /// The record that was read because the followed copy was missing.
     read: Option<RecordView>,
-    carried: Carried,
+    carried: CarriedTransfer,
 }
 
-/// What is known of a transfer whose log is followed.
+/// State of a transfer whose log is followed.
 #[derive(Clone, Debug)]
-struct Carried {
+struct CarriedTransfer {
     tracker: Tracker,
     tuner: PairTuner,
-    /// The log was read to its end.
+    /// True once the log was read to its end.
     is_current: bool,
     is_scanned: bool,
     scan_failed: Option<String>,
     last_fault: String,
-    /// Since when this has moved.
+    /// Time of the last progress, with the measure of progress at that time.
     moved_at: (Duration, u64),
     scan_ordered_at: Option<Duration>,
-    closing: Option<Closing>,
-    /// When the queue is looked at again that was not idle.
+    closing: Option<ClosingStep>,
+    /// Time of the next look at a queue that was busy.
     check_at: Duration,
-    /// Since when it was not idle, though everything that the log has told was settled.
+    /// Start of the time in which the queue was busy although the log had settled everything.
     busy_since: Option<Duration>,
-    /// The scan for which the items of the present step are: another one may count by the time that they are published.
+    /// The scan that the items of the present step belong to: another scan may count when they are published.
     asked_for: Option<u32>,
-    /// Of each pair, by its mover and number: when it was told, and bytes per second.
+    /// By mover and pair number: the time of the last report and bytes per second.
     reports: HashMap<(String, u32), (Duration, u64)>,
     observed_at: Duration,
     recorded_at: Option<Duration>,
@@ -236,9 +242,9 @@ struct Carried {
     pairs_wanted: u32,
 }
 
-impl Carried {
-    fn new(now: Duration, tuner: PairTuner) -> Carried {
-        Carried {
+impl CarriedTransfer {
+    fn new(now: Duration, tuner: PairTuner) -> CarriedTransfer {
+        CarriedTransfer {
             tracker: Tracker::new(),
             tuner,
             is_current: false,
@@ -259,7 +265,8 @@ impl Carried {
         }
     }
 
-    /// What was said is in the queue. It is said again for a scan that counts since.
+    /// Records that the items of `next` are in the queue, unless another scan counts by now: its items are
+    /// published again.
     fn asked(&mut self, next: &Next) {
         if self.tracker.counting() == self.asked_for {
             self.tracker.asked(next);
@@ -268,18 +275,18 @@ impl Carried {
 }
 
 impl Coordinator {
-    /// The lease was just taken.
+    /// Creates the state of a transfer whose lease was just taken.
     pub fn new(now: Duration) -> Coordinator {
         Coordinator {
             phase: Phase::Reading,
             again_at: Duration::ZERO,
             decide_at: Duration::ZERO,
             read: None,
-            carried: Carried::new(now, PairTuner::new(1, 1)),
+            carried: CarriedTransfer::new(now, PairTuner::new(1, 1)),
         }
     }
 
-    /// Something of the log. It is not to be forgotten that only what comes after [`current`](Self::current) is news.
+    /// Takes one entry of the log. Only entries after [`current`](Self::current) are news.
     pub fn observe(&mut self, event: &TrackerEvent) {
         if let TrackerEvent::Scanned { is_finished: true, .. } = event {
             self.carried.is_scanned = true;
@@ -287,67 +294,73 @@ impl Coordinator {
         self.carried.tracker.observe(event);
     }
 
-    /// The log was read to its end.
+    /// Records that the log was read to its end.
     pub fn current(&mut self) {
         self.carried.is_current = true;
     }
 
-    /// Whether the log was read to its end: what it tells then is news.
+    /// Returns true if the log was read to its end: later entries are news.
     pub fn is_current(&self) -> bool {
         self.carried.is_current
     }
 
-    /// Scans have come to nothing at every mover that could try one.
+    /// Records that scans have failed at every mover that could try one.
     pub fn scan_failed(&mut self, reason: String) {
         self.carried.scan_failed.get_or_insert(reason);
     }
 
-    /// Something went wrong: for people.
+    /// Records a fault, for people.
     pub fn note_fault(&mut self, fault: String) {
         self.carried.last_fault = fault;
     }
 
-    /// A pair moves so many bytes per second.
+    /// Records the rate of a pair.
     pub fn report(&mut self, now: Duration, mover: &str, pair: u32, bytes_per_s: u64) {
         self.carried.reports.insert((mover.to_owned(), pair), (now, bytes_per_s));
     }
 
-    /// Something was told that may change what is to be done: it is decided then.
+    /// Records an event that may change the decision: the next decision is made at this time at the latest.
     pub fn decide_by(&mut self, at: Duration) {
         self.decide_at = self.decide_at.min(at);
     }
 
-    /// Pairs that the transfer should have.
+    /// Returns the number of pairs that the transfer should have.
     pub fn pairs_wanted(&self) -> u32 {
         self.carried.pairs_wanted
     }
 
-    /// How far it is.
+    /// Returns the transfer's progress.
     pub fn totals(&self) -> Totals {
         self.carried.tracker.totals()
     }
 
-    /// The scan that counts.
+    /// Returns the number of the scan that counts.
     pub fn counting(&self) -> Option<u32> {
         self.carried.tracker.counting()
     }
 
-    /// What was learnt of pairs and bytes per second.
+    /// Returns the measured points: pairs and bytes per second.
     pub fn curve(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
         self.carried.tuner.points()
     }
 
-    /// How many pairs work now, and what they move together.
+    /// Returns the number of pairs at work and their common rate in bytes per second.
     pub fn at_work(&mut self, now: Duration) -> (u32, u64) {
         let reports = &mut self.carried.reports;
         reports.retain(|_, (at, _)| now.saturating_sub(*at) < REPORT_LASTS);
         (reports.len() as u32, reports.values().map(|(_, bytes_per_s)| bytes_per_s).sum())
     }
 
-    /// What is to be done now.
+    /// Returns true if a pair (its mover and number) was at work at the last call of
+    /// [`at_work`](Self::at_work).
+    pub fn hears_from(&self, pair: &(String, u32)) -> bool {
+        self.carried.reports.contains_key(pair)
+    }
+
+    /// Returns the step to take now.
     pub fn next(&mut self, now: Duration, outlook: &Outlook<'_>) -> Step {
         if !outlook.lease_is_sure {
-            // What another one may decide by now is not decided here.
+            // Another manager may have taken the transfer over.
             return Step::Wait(now + DECIDE_EVERY);
         }
         if now < self.again_at {
@@ -360,7 +373,7 @@ impl Coordinator {
             Phase::Unsettled(None, until) if now < *until => Step::Wait(*until),
             Phase::Unsettled(None, _) => Step::ReadRecord,
             Phase::Opening => Step::Open,
-            // What comes together is decided about once.
+            // Events that arrive together cause one decision.
             Phase::Carrying if now < self.decide_at => Step::Wait(self.decide_at),
             Phase::Carrying => self.carry(now, outlook),
             Phase::Ending(step, ending) => match (step, ending) {
@@ -373,7 +386,7 @@ impl Coordinator {
         }
     }
 
-    /// How a step went that [`next`](Self::next) has said.
+    /// Takes the result of a step that [`next`](Self::next) returned.
     pub fn answer(&mut self, now: Duration, step: &Step, answer: Answer) {
         match (step, answer) {
             (Step::ReadRecord, Answer::Record(record)) => self.read_record(record),
@@ -384,20 +397,20 @@ impl Coordinator {
             (Step::Settle, Answer::Impossible(reason)) => {
                 self.phase = Phase::Ending(EndStep::Record, Some(Ending::Failed(reason)));
             }
-            // For people only: whether it worked does not matter.
+            // For people only: a failure does not matter.
             (Step::WriteReason(_), _) => {
                 if let Phase::Unsettled(reason, _) = &mut self.phase {
                     *reason = None;
                 }
             }
             (Step::Open, Answer::Opened(tuner)) => {
-                self.carried = Carried::new(now, *tuner);
+                self.carried = CarriedTransfer::new(now, *tuner);
                 self.phase = Phase::Carrying;
             }
             (Step::KeepCurve, _) => self.end_step(EndStep::Pairs),
             (Step::RemovePairs, Answer::Done) => self.end_step(EndStep::Record),
             (Step::WriteEnd(_), Answer::Done) => self.end_step(EndStep::Work),
-            // The sweeper does it, later.
+            // The sweeper removes them later.
             (Step::RemoveWork, _) => self.phase = Phase::Over,
             (Step::RemovePairs | Step::WriteEnd(_), _) => self.again_at = now + AGAIN_AFTER,
             (step, answer) if self.phase == Phase::Carrying => self.carried_out(now, step, answer),
@@ -408,7 +421,7 @@ impl Coordinator {
     fn read_record(&mut self, record: Option<RecordView>) {
         let record = record.filter(|record| record.state != RecordState::Over);
         self.phase = match (&self.phase, record) {
-            // Somebody else has ended it: what was made for it meanwhile goes.
+            // Another manager has ended the transfer: pairs and queue made since are removed.
             (Phase::Carrying, None) => self.ending(None),
             (Phase::Carrying, Some(record)) => {
                 self.read = Some(record);
@@ -431,7 +444,7 @@ impl Coordinator {
                 carried.check_at = now + ACKNOWLEDGED_SOON;
                 carried.busy_since.get_or_insert(now);
             }
-            // Another scan, say, and all that it had published: the log has it, which may be told late.
+            // The queue holds work of another scan, say: the log knows it, and may deliver it late.
             (Step::CheckQueue, Answer::Idle(true))
                 if carried
                     .busy_since
@@ -440,7 +453,7 @@ impl Coordinator {
                 self.begin_again(now);
             }
             (Step::CheckQueue, Answer::Idle(true)) => {
-                (carried.closing, carried.busy_since) = (Some(Closing::Record), None);
+                (carried.closing, carried.busy_since) = (Some(ClosingStep::Record), None);
             }
             (Step::OrderScan { .. }, Answer::Done) => carried.scan_ordered_at = Some(now),
             (Step::FinishFiles(files), Answer::Done) => carried.asked(&Next::FinishFiles(files.clone())),
@@ -456,23 +469,23 @@ impl Coordinator {
             (Step::WriteProgress(_), answer) => {
                 carried.recorded_at = Some(now);
                 match (carried.closing, answer) {
-                    (Some(Closing::Record), Answer::Done) => carried.closing = Some(Closing::Publish),
-                    // Who closes looks there whether something has failed.
-                    (Some(Closing::Record), _) => self.again_at = now + AGAIN_AFTER,
+                    (Some(ClosingStep::Record), Answer::Done) => carried.closing = Some(ClosingStep::Publish),
+                    // The mover that closes the transfer reads the failures in the record.
+                    (Some(ClosingStep::Record), _) => self.again_at = now + AGAIN_AFTER,
                     _ => {}
                 }
             }
-            // The next time will do.
+            // The next trim will do.
             (Step::TrimQueue, _) => carried.trimmed_at = now,
             _ => self.begin_again(now),
         }
     }
 
-    /// From the record on; the log is read from its beginning.
+    /// Starts over with the record; the log is read from its beginning.
     fn begin_again(&mut self, now: Duration) {
         let pairs_wanted = self.carried.pairs_wanted;
-        self.carried = Carried::new(now, PairTuner::new(1, 1));
-        // Pairs that work go on meanwhile.
+        self.carried = CarriedTransfer::new(now, PairTuner::new(1, 1));
+        // Working pairs stay meanwhile.
         self.carried.pairs_wanted = pairs_wanted;
         self.phase = Phase::Reading;
         self.again_at = now + AGAIN_AFTER;
@@ -524,7 +537,7 @@ impl Coordinator {
         if std::mem::replace(&mut self.carried.asked_for, counting) != counting {
             self.carried.closing = None;
         }
-        // Counts of the record only grow: what an earlier scan could not read has failed, too.
+        // Counts of the record only grow: entries that an earlier scan could not read have failed, too.
         self.carried.tracker.set_deletes(record.deletes && record.failed_entries == 0);
         match self.carried.tracker.next() {
             Next::Wait => self.carried.closing = None,
@@ -546,16 +559,16 @@ impl Coordinator {
         self.progress(now, || reason)
     }
 
-    /// What comes before an item is published that comes after everything else; `None` while something is under way that might write
-    /// meanwhile.
+    /// Returns the step on the way to publishing an item that comes after all others; `None` while an item
+    /// under way might still write.
     fn come_last(&mut self, now: Duration, record: &RecordView, reason: &str, publish: Step) -> Option<Step> {
         let is_told = self.carried.tracker.totals().entries_failed <= record.failed_entries;
-        match self.carried.closing.get_or_insert(Closing::Check) {
-            Closing::Check if now < self.carried.check_at => None,
-            Closing::Check => Some(Step::CheckQueue),
-            Closing::Record if is_told => Some(publish),
-            Closing::Record => Some(Step::WriteProgress(reason.to_owned())),
-            Closing::Publish => Some(publish),
+        match self.carried.closing.get_or_insert(ClosingStep::Check) {
+            ClosingStep::Check if now < self.carried.check_at => None,
+            ClosingStep::Check => Some(Step::CheckQueue),
+            ClosingStep::Record if is_told => Some(publish),
+            ClosingStep::Record => Some(Step::WriteProgress(reason.to_owned())),
+            ClosingStep::Publish => Some(publish),
         }
     }
 
@@ -567,17 +580,16 @@ impl Coordinator {
     }
 
     fn progress(&mut self, now: Duration, reason: impl FnOnce() -> String) -> Step {
-        let is_due = |at: Duration, every: Duration| now.saturating_sub(at) >= every;
-        if self.carried.recorded_at.is_none_or(|at| is_due(at, RECORD_EVERY)) {
+        if self.carried.recorded_at.is_none_or(|at| now.saturating_sub(at) >= RECORD_EVERY) {
             return Step::WriteProgress(reason());
         }
-        if is_due(self.carried.trimmed_at, TRIM_EVERY) {
+        if now.saturating_sub(self.carried.trimmed_at) >= TRIM_EVERY {
             return Step::TrimQueue;
         }
         self.wait(now)
     }
 
-    /// What is told until then is decided about as soon as it is told.
+    /// Waits for the next decision; events until then are decided on at once.
     fn wait(&mut self, now: Duration) -> Step {
         if self.decide_at <= now {
             self.decide_at = now + DECIDE_EVERY;
@@ -588,7 +600,7 @@ impl Coordinator {
         Step::Wait(self.decide_at)
     }
 
-    /// Why nothing moves, if nothing does though something went wrong; empty if something does, or if nothing is known.
+    /// Returns the last fault if nothing moves after it; an empty string if data moves or no fault is known.
     fn stands_still(&mut self, now: Duration) -> String {
         let moved = self.at_work(now).1 + self.carried.tracker.totals().chunks_done;
         if moved != self.carried.moved_at.1 || self.carried.last_fault.is_empty() {
@@ -603,10 +615,6 @@ impl Coordinator {
 
     /// Follows the curve (Y4).
     fn tune(&mut self, now: Duration, record: &RecordView, most: u32) {
-        if let Some(pairs) = record.pairs_fixed {
-            self.carried.pairs_wanted = pairs;
-            return;
-        }
         let (pairs, bytes_per_s) = self.at_work(now);
         let carried = &mut self.carried;
         carried.tuner.set_most(now, most.min(record.pairs_max.unwrap_or(u32::MAX)));

@@ -7,7 +7,6 @@ const OPEN: RecordView = RecordView {
     state: RecordState::Open,
     is_settled: true,
     has_begun: false,
-    pairs_fixed: None,
     pairs_max: None,
     failed_entries: 0,
     deletes: false,
@@ -17,7 +16,7 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// A coordinator with its clock and what its manager follows.
+/// A coordinator with its clock and its manager's followed state.
 struct Driven {
     coordinator: Coordinator,
     now: Duration,
@@ -37,7 +36,7 @@ impl Driven {
         }
     }
 
-    /// One that carries, whose log was read to its end.
+    /// Creates a coordinator that carries, whose log was read to its end.
     fn carrying() -> Driven {
         let mut driven = Driven::new();
         assert_eq!(driven.answered(Answer::Record(Some(OPEN))), Step::ReadRecord);
@@ -57,7 +56,7 @@ impl Driven {
         self.coordinator.next(self.now, &outlook)
     }
 
-    /// The next step that is no wait.
+    /// Returns the next step other than a wait.
     #[track_caller]
     fn step(&mut self) -> Step {
         for _ in 0..1_000 {
@@ -69,7 +68,7 @@ impl Driven {
         panic!("it waits for ever");
     }
 
-    /// The next step that is no wait, which is answered so.
+    /// Returns the next step other than a wait, and answers it.
     #[track_caller]
     fn answered(&mut self, answer: Answer) -> Step {
         let step = self.step();
@@ -77,7 +76,7 @@ impl Driven {
         step
     }
 
-    /// Goes on until this step comes, which is not answered; progress that is written on the way is done.
+    /// Continues until this step, which stays unanswered; progress written on the way succeeds.
     #[track_caller]
     fn comes_to(&mut self, last: &Step) {
         for _ in 0..50 {
@@ -91,7 +90,7 @@ impl Driven {
         panic!("{last:?} does not come");
     }
 
-    /// The same, and it is done.
+    /// The same, and the step succeeds.
     #[track_caller]
     fn until(&mut self, last: &Step) {
         self.comes_to(last);
@@ -154,7 +153,7 @@ fn a_transfer_goes_from_its_record_to_its_end() {
     assert_eq!(driven.coordinator.pairs_wanted(), 0);
     assert_eq!(driven.answered(Answer::Done), Step::RemovePairs);
     assert_eq!(driven.answered(Answer::Failed), Step::WriteEnd(Ending::Done));
-    // It is written before the work goes, however often that takes.
+    // The end is written before the work is removed, after any number of retries.
     assert_eq!(driven.answered(Answer::Done), Step::WriteEnd(Ending::Done));
     assert_eq!(driven.answered(Answer::Failed), Step::RemoveWork);
     assert_eq!(driven.next(), Step::Release);
@@ -307,7 +306,7 @@ fn a_transfer_ends_as_its_user_or_its_movers_have_it() {
     refused.until(&Step::RemovePairs);
     assert_eq!(refused.next(), Step::WriteEnd(Ending::Failed("read-only".into())));
 
-    // Somebody else has ended it: what was made meanwhile goes, and the record stays as it is.
+    // Another manager has ended it: pairs and queue made meanwhile are removed, and the record stays.
     let mut gone = Driven::carrying();
     gone.record = None;
     assert_eq!(gone.answered(Answer::Record(None)), Step::ReadRecord);

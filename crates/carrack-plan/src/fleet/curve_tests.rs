@@ -2,14 +2,14 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What one pair moves where nothing hinders it.
+/// Rate of one pair without a bottleneck.
 const RATE: f64 = 1e9;
 
 /// A transfer whose pairs are granted at once, with reports each second.
 struct Simulation {
     tuner: PairTuner,
     now: Duration,
-    /// Largest part of a report that is noise.
+    /// Largest noise, as a part of a report.
     noise: f64,
     seed: u64,
     changes: u32,
@@ -26,7 +26,7 @@ impl Simulation {
         (self.seed >> 33) as f64 / f64::from(1u32 << 30) - 1.0
     }
 
-    /// Lets seconds pass under a curve; what is wanted at the end.
+    /// Lets seconds pass under a curve; returns the number wanted at the end.
     fn run(&mut self, seconds: u64, curve: impl Fn(u32) -> f64) -> u32 {
         for _ in 0..seconds {
             self.now += Duration::from_secs(1);
@@ -38,17 +38,17 @@ impl Simulation {
         self.tuner.wanted()
     }
 
-    /// Where it rests after so many seconds, or soon behind them.
+    /// Returns the number at rest after this time, or soon after it.
     fn rest(&mut self, seconds: u64, curve: impl Fn(u32) -> f64) -> u32 {
         self.run(seconds, &curve);
         self.settle(curve)
     }
 
-    /// What is wanted when it has settled.
+    /// Returns the number wanted once settled.
     fn settle(&mut self, curve: impl Fn(u32) -> f64) -> u32 {
         for _ in 0..2_000 {
             self.run(1, &curve);
-            if matches!(self.tuner.aim, Aim::Settled { .. }) {
+            if matches!(self.tuner.aim, PairAim::Settled { .. }) {
                 return self.tuner.wanted();
             }
         }
@@ -110,10 +110,10 @@ fn a_curve_that_changes_is_followed() {
     assert_eq!(simulation.rest(3_600, linear_to(4)), 4);
     // The rate of four is as before: only a look finds it, after 8 minutes at most.
     assert_eq!(simulation.rest(480 + 60, linear_to(9)), 9);
-    // A path that is shared now is seen at once.
+    // A path that becomes shared is noticed at once.
     assert_eq!(simulation.rest(3_600, linear_to(9)), 9);
     assert_eq!(simulation.rest(60, linear_to(3)), 3);
-    // So is one on which all became faster.
+    // So is one on which all pairs became faster.
     assert_eq!(simulation.rest(3_600, linear_to(3)), 3);
     assert_eq!(simulation.rest(60, |pairs| 2.0 * linear_to(8)(pairs)), 8);
 }
@@ -123,7 +123,7 @@ fn what_it_knew_of_another_curve_is_not_compared() {
     let mut simulation = Simulation::new(8, 0.0, 0);
     simulation.settle(linear_to(8));
     assert_eq!(simulation.run(40, linear_to(8)), 8);
-    // With its old mean in it, eight would look as if a ninth brought much.
+    // With its old mean, eight would look as if a ninth brought much.
     assert_eq!(simulation.rest(20, |pairs| 2.0 * linear_to(8)(pairs)), 8);
 
     // A fifth is granted when all are slower.
@@ -159,7 +159,7 @@ fn shares_that_are_smaller_than_the_wish_move_nothing() {
     }
     assert_eq!(tuner.wanted(), 6);
     assert_eq!(tuner.points().collect::<Vec<_>>(), [(2, 2_000_000_000)]);
-    // What was seen long ago is forgotten.
+    // Old points are forgotten.
     tuner.observe(Duration::from_secs(1_000), 3, 0);
     tuner.observe(Duration::from_secs(2_000), 3, 7);
     assert_eq!(tuner.points().collect::<Vec<_>>(), [(3, 7)]);
@@ -182,7 +182,7 @@ fn the_most_there_can_be_is_kept_to() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// An hour under one curve: where it ends, and how often it has changed its mind.
+    /// An hour under one curve: the final number, and the number of changes.
     #[test]
     fn noise_does_not_make_it_oscillate(
         seed in any::<u64>(),

@@ -1,7 +1,7 @@
-//! Cuts what a scan finds into chunks: groups of files of like size, and parts of large files (Y3).
+//! Cuts the entries of a scan into chunks: groups of files of like size, and parts of large files (Y3).
 //!
-//! Owns the groups that are being filled. Must not read a file, encode a table or know where chunks go. Several scan
-//! threads share one cutter; whoever calls locks it.
+//! Owns the groups that are being filled. Must not read a file, encode a table or know the destination of a
+//! chunk. Several scan threads share one cutter; the caller locks it.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -13,49 +13,55 @@ use carrack_model::{ByteRange, Directory, Entry, EntryKind, Extras, SameAs, Sect
 use super::FileKey;
 use crate::{entry_table_bytes, extras_table_bytes, section_table_bytes};
 
-/// Bytes of a chunk at most, if nothing else is said: the paper's (Y3).
+/// Default upper bound of a chunk's bytes: the paper's (Y3).
 pub const CHUNK_BYTES_DEFAULT: u64 = 1 << 30;
 
-/// Entries of a chunk at most: what a mover that dies with one may have to offer again, in sixteen offers.
+/// Upper bound of a chunk's entries. A mover that dies with a chunk has these entries offered again, in
+/// sixteen offers.
 pub const CHUNK_ENTRIES_MAX: usize = 8_192;
 
-/// Bytes of a chunk's entry table at most, if nothing else is said: half of what NATS takes as one message, so that heads
-/// and another encoding have room.
+/// Default upper bound of a chunk's entry table in bytes: half of the largest message of NATS, so that
+/// headers and another encoding have room.
 pub const CHUNK_TABLE_BYTES_DEFAULT: usize = 512 << 10;
 
 /// Parts end at multiples of this, so that objects of every usual size end there too.
 pub const PART_GRAIN_BYTES: u64 = 1 << 20;
 
-/// Chunks begin with so many bytes, if nothing else is said: a second of a link of 40 Mbit/s that four pairs share.
+/// Default bytes of the first chunks: a second of a link of 40 Mbit/s that four pairs share.
 pub const CHUNK_BYTES_FIRST: u64 = 1 << 20;
 
-/// A chunk has this part of the bytes found so far: a mover that has a 20th of the fleet's rate then delays the end by 2 %
-/// at most.
+/// A chunk has this part of the bytes found so far: a mover with a 20th of the fleet's rate then delays the
+/// end by 2 % at most.
 const CHUNKS_FOR_ALL_BYTES: u64 = 1 << 10;
 
-/// A chunk of small files begins with so many entries at most.
+/// Upper bound of the entries in the first chunks of small files.
 const CHUNK_ENTRIES_FIRST: usize = 512;
 
-/// It has this part of the entries found so far: fewer, as each entry costs little.
+/// A chunk has this part of the entries found so far: a larger part than of the bytes, as an entry costs
+/// little.
 const CHUNKS_FOR_ALL_ENTRIES: u64 = 1 << 8;
 
-/// A file of up to so many times what a chunk has at present is not cut: as a part it would cost two messages more.
+/// A file of up to this multiple of the present chunk size is not cut: its parts would cost two messages
+/// more.
 const WHOLE_UP_TO: u64 = 2;
 
-/// Files below each of these sizes, and not below the one before, are grouped together; what is larger makes the last group.
+/// Upper bounds of the size classes, exclusive: files of one class are grouped. Larger files make the last
+/// group.
 pub const SIZE_CLASSES: [u64; 4] = [64 << 10, 1 << 20, 16 << 20, 256 << 20];
 
 /// Groups that are open at once: one for each class.
 const CLASS_COUNT: usize = SIZE_CLASSES.len() + 1;
 
-/// The sizes that a [`ChunkCutter`] keeps to.
+/// The sizes of a [`ChunkCutter`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkLimits {
-    /// Bytes of a chunk at most; files of more are cut into parts. Less than [`PART_GRAIN_BYTES`] counts as that.
+    /// Upper bound of a chunk's bytes; larger files are cut into parts. Values below [`PART_GRAIN_BYTES`] are
+    /// raised to it.
     pub chunk_bytes: u64,
-    /// Bytes of the first chunks at most; they grow to [`chunk_bytes`](Self::chunk_bytes) with what is found.
+    /// Upper bound of the first chunks' bytes; it grows to [`chunk_bytes`](Self::chunk_bytes) with the bytes
+    /// found.
     pub chunk_bytes_first: u64,
-    /// Most entries of a chunk, and most directories and names of a message for the end.
+    /// Upper bound of a chunk's entries, and of the directories and names in a message for the end.
     pub entries_max: usize,
     /// Upper bound of a chunk's encoded entry table; at least [`SLOT_BYTES_MIN`].
     pub table_bytes_max: usize,
@@ -73,12 +79,13 @@ impl Default for ChunkLimits {
 }
 
 impl ChunkLimits {
-    /// Chunks of that size, whatever is found.
+    /// Returns limits with a constant chunk size.
     pub fn fixed(chunk_bytes: u64) -> ChunkLimits {
         ChunkLimits { chunk_bytes, chunk_bytes_first: chunk_bytes, ..ChunkLimits::default() }
     }
 
-    /// As they are when so much was found: a 1,024th of the bytes and a 256th of the entries, within the bounds.
+    /// Returns the present limits: a 1,024th of the bytes and a 256th of the entries found, within the
+    /// bounds.
     fn when_found(&self, found: &Found) -> ChunkLimits {
         let bytes = (found.bytes / CHUNKS_FOR_ALL_BYTES).max(self.chunk_bytes_first).min(self.chunk_bytes);
         let entries = usize::try_from(found.files / CHUNKS_FOR_ALL_ENTRIES).unwrap_or(usize::MAX);
@@ -90,7 +97,7 @@ impl ChunkLimits {
     }
 }
 
-/// What a chunk is made of.
+/// The content of a chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChunkKind {
     /// Files and links as wholes, of like size. The sections have no metadata of directories.
@@ -100,33 +107,35 @@ pub enum ChunkKind {
     },
     /// One part of a large file.
     Part {
-        /// The file's number among those that are cut into parts.
+        /// Number of the file among those that are cut into parts.
         file: FileKey,
-        /// Where it stands.
+        /// Directory of the file.
         directory: Arc<Directory>,
         /// The file.
         entry: Entry,
-        /// Which bytes of it; never empty.
+        /// Range of the part; never empty.
         range: ByteRange,
-        /// Which part, from 0.
+        /// Index of the part, from 0.
         index: u64,
-        /// Parts of the file.
+        /// Number of the file's parts.
         count: u64,
     },
-    /// Not to be done before everything else is: directories with their metadata and all that is kept of them, further names of
-    /// files (hard links), which need the first ones, and files that are to be immutable or append-only, each as a name of itself.
+    /// Entries to process after all others: directories with their metadata, further names of files (hard
+    /// links), which need the first name, and files that become immutable or append-only, each as a name of
+    /// its own file.
     End {
-        /// In the order in which they were found; not each has metadata, and most have no entries.
+        /// In the order in which they were found. Some sections have no metadata, and most have no entries.
         sections: Vec<Section>,
     },
 }
 
-/// What a mover takes at once; or a message for the end.
+/// A unit of work for a mover, or a message for the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chunk {
-    /// From 0 without a gap in a cutter's chunks of files and parts; messages for the end are counted by themselves.
+    /// From 0 without a gap among a cutter's chunks of files and parts; messages for the end have their own
+    /// numbers.
     pub number: u64,
-    /// What it is made of.
+    /// Content of the chunk.
     pub kind: ChunkKind,
     /// Files and links; 1 for a part; names for the end.
     pub entries: usize,
@@ -134,7 +143,7 @@ pub struct Chunk {
     pub bytes: u64,
 }
 
-/// What a cutter has been given so far.
+/// Counts of the entries that a cutter has taken so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Found {
     /// Chunks of files and parts that were cut.
@@ -145,16 +154,16 @@ pub struct Found {
     pub bytes: u64,
     /// Further names of these files.
     pub names: u64,
-    /// Directories of which the metadata came by.
+    /// Directories with metadata.
     pub directories: u64,
     /// Files that are cut into parts.
     pub files_in_parts: u64,
-    /// Entries and directories that the scan could not read; whoever scans adds them.
+    /// Entries and directories that the scan could not read; added by the scan.
     pub failed: u64,
 }
 
 impl Found {
-    /// The larger of each count.
+    /// Returns the larger of each count.
     pub fn max_of(self, other: Found) -> Found {
         Found {
             chunks: self.chunks.max(other.chunks),
@@ -170,16 +179,17 @@ impl Found {
 
 /// Cuts a scan's sections into chunks.
 ///
-/// Every file comes out once, or as parts that tile it. Files that were grouped are of one of [`SIZE_CLASSES`]: a chunk of
-/// small files costs a mover time by the file, one of large files by the byte, and a mix of both is neither bundled nor
-/// foreseen well. It holds one open group for each class and one for the end, whatever it is given; what is complete
-/// waits for [`next_chunk`](Self::next_chunk), a large file as one thing, however many parts it has.
+/// Every file comes out once, or as parts that tile it. A group holds files of one of [`SIZE_CLASSES`]: a
+/// chunk of small files costs a mover time for each file, a chunk of large files for each byte, and a mix of
+/// both is neither bundled nor foreseen well. The cutter holds one open group for each class and one for the
+/// end. Complete chunks wait for [`next_chunk`](Self::next_chunk), a large file as one item, however many
+/// parts it has.
 #[derive(Debug)]
 pub struct ChunkCutter {
     limits: ChunkLimits,
-    groups: [Group; CLASS_COUNT],
-    end: Group,
-    ready: VecDeque<Ready>,
+    groups: [ChunkGroup; CLASS_COUNT],
+    end: ChunkGroup,
+    ready: VecDeque<ReadyChunk>,
     end_messages: u64,
     found: Found,
 }
@@ -188,7 +198,8 @@ impl ChunkCutter {
     /// An empty cutter.
     ///
     /// # Panics
-    /// If the bound of tables is below [`SLOT_BYTES_MIN`], so that not every entry fits, or no entries are allowed.
+    /// If the bound of tables is below [`SLOT_BYTES_MIN`], so that not every entry fits, or no
+    /// entries are allowed.
     pub fn new(limits: ChunkLimits) -> ChunkCutter {
         let limits = ChunkLimits { chunk_bytes: limits.chunk_bytes.max(PART_GRAIN_BYTES), ..limits };
         assert!(limits.table_bytes_max >= SLOT_BYTES_MIN, "{limits:?}: too small for the longest entry");
@@ -196,14 +207,14 @@ impl ChunkCutter {
         ChunkCutter {
             limits,
             groups: Default::default(),
-            end: Group::default(),
+            end: ChunkGroup::default(),
             ready: VecDeque::new(),
             end_messages: 0,
             found: Found::default(),
         }
     }
 
-    /// Takes what the scan found. [`next_chunk`](Self::next_chunk) gives what is complete by that.
+    /// Takes a section of the scan. [`next_chunk`](Self::next_chunk) returns the chunks that it completes.
     pub fn add(&mut self, section: Section) {
         let Section { directory, metadata, extras, entries } = section;
         if metadata.is_some() {
@@ -230,17 +241,17 @@ impl ChunkCutter {
         }
     }
 
-    /// The scan is at its end: what is left becomes complete.
+    /// Ends the scan: all open groups become complete.
     pub fn finish(&mut self) {
-        self.ready.extend(self.groups.iter_mut().filter_map(Group::close).map(Ready::Group));
+        self.ready.extend(self.groups.iter_mut().filter_map(ChunkGroup::close).map(ReadyChunk::Group));
         self.close_end();
     }
 
-    /// The next chunk that is complete. They are numbered as they leave.
+    /// Returns the next complete chunk. Chunks are numbered in this order.
     pub fn next_chunk(&mut self) -> Option<Chunk> {
         let ready = self.ready.front_mut()?;
         let (kind, entries, bytes) = match ready {
-            Ready::Large(large) => {
+            ReadyChunk::Large(large) => {
                 let part = large.next_part();
                 let is_last = large.offset == large.entry.size();
                 if is_last {
@@ -248,13 +259,13 @@ impl ChunkCutter {
                 }
                 part
             }
-            Ready::Group(group) => {
-                let Group { sections, entries, bytes, .. } = mem::take(group);
+            ReadyChunk::Group(group) => {
+                let ChunkGroup { sections, entries, bytes, .. } = mem::take(group);
                 self.ready.pop_front();
                 (ChunkKind::Files { sections }, entries, bytes)
             }
-            Ready::End(group) => {
-                let Group { sections, entries, .. } = mem::take(group);
+            ReadyChunk::End(group) => {
+                let ChunkGroup { sections, entries, .. } = mem::take(group);
                 self.ready.pop_front();
                 (ChunkKind::End { sections }, entries, 0)
             }
@@ -267,12 +278,12 @@ impl ChunkCutter {
         Some(Chunk { number, kind, entries, bytes })
     }
 
-    /// What it was given; whole when the last chunk has left.
+    /// Returns the counts so far; they are complete after the last chunk.
     pub fn found(&self) -> Found {
         self.found
     }
 
-    /// Entries that it holds in open groups.
+    /// Returns the number of entries in open groups.
     pub fn open_entries(&self) -> usize {
         self.groups.iter().map(|group| group.entries).sum()
     }
@@ -291,7 +302,7 @@ impl ChunkCutter {
         self.end.push(directory, entry);
     }
 
-    /// For one more directory or name, with so many bytes of a table.
+    /// Closes the group for the end if another directory or name with this many table bytes would not fit.
     fn make_room_at_end(&mut self, table_bytes: usize) {
         let has_room = self.end.sections.len() + self.end.entries < self.limits.entries_max
             && self.end.table_bytes + table_bytes <= self.limits.table_bytes_max;
@@ -301,17 +312,17 @@ impl ChunkCutter {
     }
 
     fn close_end(&mut self) {
-        self.ready.extend(self.end.close().map(Ready::End));
+        self.ready.extend(self.end.close().map(ReadyChunk::End));
     }
 
     fn add_small(&mut self, directory: &Arc<Directory>, entry: Entry, limits: &ChunkLimits) {
         let group = &mut self.groups[size_class(entry.size())];
         if !group.has_room(directory, &entry, limits) {
-            self.ready.extend(group.close().map(Ready::Group));
+            self.ready.extend(group.close().map(ReadyChunk::Group));
         }
         group.push(directory, entry);
         if group.is_full(limits) {
-            self.ready.extend(group.close().map(Ready::Group));
+            self.ready.extend(group.close().map(ReadyChunk::Group));
         }
     }
 
@@ -320,16 +331,17 @@ impl ChunkCutter {
         let file = FileKey(self.found.files_in_parts);
         self.found.files_in_parts += 1;
         let directory = Arc::clone(directory);
-        self.ready.push_back(Ready::Large(LargeFile { file, directory, entry, part_bytes, offset: 0 }));
+        self.ready.push_back(ReadyChunk::Large(LargeFile { file, directory, entry, part_bytes, offset: 0 }));
     }
 }
 
-/// Whether an entry is another name of a file that is copied under its first one.
+/// Returns true if an entry is another name of a file that is copied under its first one.
 fn is_further_name(entry: &Entry) -> bool {
     entry.extras.as_deref().is_some_and(|extras| extras.same_as.is_some())
 }
 
-/// What the end has of a file with flags after which nothing can be done with it: the file as a name of itself, with these flags.
+/// Returns the entry for the end of a file whose flags forbid later changes: the file as a name of its own,
+/// with these flags.
 fn flagged(directory: &Directory, entry: &Entry) -> Option<Entry> {
     let flags = entry.extras.as_deref()?.flags.filter(|flags| flags.fastening().set() != 0)?;
     let same_as = SameAs { path: directory.sink.join(&entry.name).ok()?, size: entry.size() };
@@ -344,16 +356,16 @@ fn flagged(directory: &Directory, entry: &Entry) -> Option<Entry> {
     })
 }
 
-/// Which class files of a size belong to; links and empty files to the smallest.
+/// Returns the size class of a file; links and empty files belong to the smallest.
 fn size_class(bytes: u64) -> usize {
     SIZE_CLASSES.iter().take_while(|&&limit| bytes >= limit).count()
 }
 
-/// What waits to be taken.
+/// A chunk, or file in parts, that waits for [`ChunkCutter::next_chunk`].
 #[derive(Debug)]
-enum Ready {
-    Group(Group),
-    End(Group),
+enum ReadyChunk {
+    Group(ChunkGroup),
+    End(ChunkGroup),
     Large(LargeFile),
 }
 
@@ -383,9 +395,9 @@ impl LargeFile {
     }
 }
 
-/// Files of one class, or directories and names, that will leave together.
+/// Files of one class, or directories and names, of one future chunk.
 #[derive(Debug, Default)]
-struct Group {
+struct ChunkGroup {
     sections: Vec<Section>,
     entries: usize,
     bytes: u64,
@@ -393,13 +405,13 @@ struct Group {
     table_bytes: usize,
 }
 
-impl Group {
+impl ChunkGroup {
     fn has_room(&self, directory: &Arc<Directory>, entry: &Entry, limits: &ChunkLimits) -> bool {
         self.table_bytes + self.table_bytes_with(directory, entry) <= limits.table_bytes_max
             && (self.entries == 0 || entry.size() <= limits.chunk_bytes.saturating_sub(self.bytes))
     }
 
-    /// What an entry adds to the table.
+    /// Returns the bytes that an entry adds to the table.
     fn table_bytes_with(&self, directory: &Arc<Directory>, entry: &Entry) -> usize {
         let header_bytes = if self.is_open_for(directory) { 0 } else { section_table_bytes(directory) };
         header_bytes + entry_table_bytes(entry)
@@ -422,7 +434,7 @@ impl Group {
         section.entries.push(entry);
     }
 
-    /// Whether the last section is of that directory, so that the entry needs no section of its own.
+    /// Returns true if the last section is of that directory, so that the entry needs no section of its own.
     fn is_open_for(&self, directory: &Arc<Directory>) -> bool {
         self.sections.last().is_some_and(|section| section.directory == *directory)
     }
@@ -431,7 +443,7 @@ impl Group {
         self.entries >= limits.entries_max || self.bytes >= limits.chunk_bytes
     }
 
-    fn close(&mut self) -> Option<Group> {
+    fn close(&mut self) -> Option<ChunkGroup> {
         (!self.sections.is_empty()).then(|| mem::take(self))
     }
 }

@@ -44,7 +44,7 @@ fn limits(chunk_bytes: u64) -> ChunkLimits {
     ChunkLimits::fixed(chunk_bytes)
 }
 
-/// All chunks of a scan; groups are taken as soon as they are there.
+/// Returns all chunks of a scan; groups are taken as soon as they are complete.
 fn cut(limits: ChunkLimits, sections: Vec<Section>) -> (Vec<Chunk>, Found) {
     let mut cutter = ChunkCutter::new(limits);
     let mut chunks = Vec::new();
@@ -91,7 +91,7 @@ fn a_large_file_becomes_parts_while_they_are_taken() {
         entries: vec![file("f", size)],
     };
     let mut cutter = ChunkCutter::new(limits(MIB));
-    // A mebibyte at a time, this is 16 Ti chunks: they are not made beforehand.
+    // A mebibyte at a time, this is 16 Ti chunks: they are cut on demand.
     cutter.add(section(u64::MAX));
     let first = cutter.next_chunk().unwrap();
     assert!(matches!(first.kind, ChunkKind::Part { index: 0, count, .. } if count == 1 << 44));
@@ -189,7 +189,7 @@ fn directories_travel_by_themselves() {
     assert_eq!((found.chunks, found.directories), (1, 3));
 }
 
-/// Everything is done with a file before it is immutable, in whatever parts it comes.
+/// All work on a file is done before it becomes immutable, however it is cut.
 #[test]
 fn flags_that_keep_a_file_from_being_changed_are_told_at_the_end() {
     let flagged = |name: &str, size: u64, set: u32| {
@@ -290,7 +290,7 @@ fn many_small_files_leave_only_open_groups_behind() {
     let mut cutter = ChunkCutter::new(ChunkLimits::default());
     let directory = directory("d");
     let mut chunks = 0u64;
-    // 256 entries a section, as the scan has them; one section again and again is enough for the count.
+    // 256 entries a section, as the scan has them; one section repeated is enough for the count.
     let entries: Vec<Entry> = (0..256u64).map(|n| file(&format!("file-{n:03}"), n << 10)).collect();
     for _ in 0..400 {
         cutter.add(Section {
@@ -307,7 +307,8 @@ fn many_small_files_leave_only_open_groups_behind() {
     assert_eq!((cutter.found().files, cutter.found().chunks), (102_400, chunks));
 }
 
-/// What a scan could find: directories of some sections, sizes around the classes' edges and beyond a chunk.
+/// Possible sections of a scan: directories of some sections, sizes around the classes' edges and beyond a
+/// chunk.
 fn sections() -> impl Strategy<Value = Vec<Section>> {
     let edges: Vec<u64> = SIZE_CLASSES.iter().flat_map(|&edge| [edge - 1, edge]).collect();
     let kind = prop_oneof![
@@ -416,7 +417,7 @@ proptest! {
         }
         prop_assert_eq!(found.chunks, number);
         prop_assert_eq!(found.files_in_parts, parts.len() as u64);
-        // Whatever is not in parts is in a group, once and where it was.
+        // Every file without parts is in a group, once and in its place.
         prop_assert_eq!(by_name(grouped), all);
         prop_assert_eq!(by_name(at_end.iter().copied()), names);
         let told = |sections: &[&Section]| -> Vec<(RelPath, Option<Box<Extras>>)> {

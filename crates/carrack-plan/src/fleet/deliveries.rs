@@ -1,46 +1,49 @@
-//! Fencing: how long a mover may work on what was delivered to it.
+//! Fencing: the time for which a mover may work on a delivery.
 //!
-//! A delivery that is not extended for `ack_wait` is delivered again, to another mover. So its mover extends it every third
-//! of that time, and gives up after two thirds in which no extension was confirmed: a third before anybody else begins.
+//! A delivery that is not extended for `ack_wait` is delivered again, to another mover. So its mover extends
+//! it every third of that time, and gives up after two thirds in which no extension was confirmed: a third
+//! before another mover begins.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What a mover holds, by the numbers that its queue gave, and when each was last known to be its own.
+/// The deliveries that a mover holds, by the numbers of its queue, with the time of the last confirmed
+/// extension.
 ///
-/// All instants are of one clock, which must go on while the machine sleeps (`CLOCK_BOOTTIME`): a mover that wakes up has to
-/// know that it was away. An extension counts from when it was sent, as the queue's own time runs from later than that.
+/// All instants are of one clock that counts suspend time (`CLOCK_BOOTTIME`): a mover that wakes up must
+/// notice its absence. An extension counts from its send time, as the queue's own time runs from later than
+/// that.
 #[derive(Clone, Debug)]
 pub struct Deliveries {
     ack_wait: Duration,
-    held: BTreeMap<u64, Held>,
+    held: BTreeMap<u64, HeldDelivery>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Held {
-    /// When the last extension that was confirmed was sent.
+struct HeldDelivery {
+    /// Send time of the last confirmed extension.
     confirmed_at: Duration,
-    /// When the next one is due.
+    /// Time of the next extension.
     due_at: Duration,
 }
 
 impl Deliveries {
-    /// Holds nothing yet; what is not extended for `ack_wait` is delivered again.
+    /// Creates an empty set; a delivery without extension for `ack_wait` is delivered again.
     pub fn new(ack_wait: Duration) -> Deliveries {
         Deliveries { ack_wait, held: BTreeMap::new() }
     }
 
-    /// A delivery has come. Its first extension is due at once: it may have been on its way for long.
+    /// Adds a delivery. Its first extension is due at once: it may have been on its way for long.
     pub fn take(&mut self, number: u64, now: Duration) {
-        self.held.insert(number, Held { confirmed_at: now, due_at: now });
+        self.held.insert(number, HeldDelivery { confirmed_at: now, due_at: now });
     }
 
-    /// It was acknowledged, or handed back. What is not held is no matter.
+    /// Removes a delivery that was acknowledged or handed back; unknown numbers are ignored.
     pub fn settle(&mut self, number: u64) {
         self.held.remove(&number);
     }
 
-    /// Those to be extended now; each is due again after a third of `ack_wait`, confirmed or not.
+    /// Returns the deliveries to extend now; each is due again after a third of `ack_wait`, confirmed or not.
     pub fn extend(&mut self, now: Duration) -> Vec<u64> {
         let next_due = now.saturating_add(self.ack_wait / 3);
         let due = self.held.iter_mut().filter(|(_, held)| held.due_at <= now);
@@ -51,43 +54,45 @@ impl Deliveries {
         .collect()
     }
 
-    /// The queue has confirmed an extension that was sent at `sent_at`. Confirmations may come late and in any order.
+    /// Confirms an extension that was sent at `sent_at`. Confirmations may come late and in any order.
     pub fn confirm(&mut self, number: u64, sent_at: Duration) {
         if let Some(held) = self.held.get_mut(&number) {
             held.confirmed_at = held.confirmed_at.max(sent_at);
         }
     }
 
-    /// When the sessions have to end unless something is confirmed until then; nothing while nothing is held.
+    /// Returns the time at which the sessions must end without a further confirmation; `None` while no
+    /// delivery is held.
     pub fn give_up_at(&self) -> Option<Duration> {
         let first = self.held.values().map(|held| held.confirmed_at).min()?;
         Some(first.saturating_add(self.ack_wait / 3 * 2))
     }
 
-    /// Whether the sessions have to end now.
+    /// Returns true if the sessions must end now.
     pub fn is_lost(&self, now: Duration) -> bool {
         self.give_up_at().is_some_and(|at| at <= now)
     }
 
-    /// Whether somebody else may have been given it by now, or is before a word from here gets there: it is handed back no more, as that
-    /// would take it from whoever has it, and let a third one have it too.
+    /// Returns true if another mover may have the delivery by now, or before a message from here arrives.
+    /// Such a delivery is not handed back: that would take it from the other mover, and let a third one have
+    /// it too.
     pub fn may_be_others(&self, number: u64, now: Duration) -> bool {
         let surely_for = self.ack_wait / 6 * 5;
         self.held.get(&number).is_some_and(|held| held.confirmed_at.saturating_add(surely_for) <= now)
     }
 
-    /// When to look next: something is due, or lost, then.
+    /// Returns the time of the next extension or loss.
     pub fn wake_at(&self) -> Option<Duration> {
         let due = self.held.values().map(|held| held.due_at).min();
         due.into_iter().chain(self.give_up_at()).min()
     }
 
-    /// Deliveries that are held.
+    /// Returns the number of held deliveries.
     pub fn len(&self) -> usize {
         self.held.len()
     }
 
-    /// Whether nothing is held.
+    /// Returns true if no delivery is held.
     pub fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
@@ -119,7 +124,7 @@ mod tests {
         deliveries.confirm(7, s(110));
         assert_eq!(deliveries.give_up_at(), Some(s(130)));
         assert!(!deliveries.is_lost(s(129)) && deliveries.is_lost(s(130)));
-        // A late confirmation of what was sent earlier takes nothing back.
+        // A late confirmation of an earlier extension takes nothing back.
         deliveries.confirm(7, s(100));
         assert_eq!(deliveries.give_up_at(), Some(s(130)));
         deliveries.settle(7);
@@ -147,7 +152,7 @@ mod tests {
         assert_eq!(deliveries.give_up_at(), Some(s(38)));
     }
 
-    /// A queue that answers each extension or loses it, and delivers again what it has not heard of for `ACK_WAIT`.
+    /// A queue that answers each extension or loses it, and delivers again after `ACK_WAIT` without one.
     fn run(is_lost: &[bool], delay: Duration) {
         let mut deliveries = Deliveries::new(ACK_WAIT);
         let mut heard_at = s(0);

@@ -1,35 +1,35 @@
-//! Which movers are ill, for one transfer or for all: from what went wrong with whom, and what went well.
+//! The health of a fleet's movers, for one transfer or for all: from reported faults and settled chunks.
 //!
-//! Owns nothing but that knowledge. A mover with a fault is left out for a while that doubles with each fault in a row, and is
-//! then tried again; one chunk that it brings to its end makes it well. No transfer ends on one mover's word: only if all movers
-//! of an end have failed it for a reason that does not pass by itself.
+//! Owns only that knowledge. A mover with a fault is left out for a time that doubles with each fault in a
+//! row, and is then tried again; one settled chunk makes it healthy. No transfer fails by the report of one
+//! mover: all movers of an end must have failed it for a lasting reason.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// How long a mover is left out after its first fault; twice as long after each further one.
+/// Time for which a mover is left out after its first fault; it doubles with each further one.
 const LEFT_OUT_FIRST: Duration = Duration::from_secs(2);
 const LEFT_OUT_MAX: Duration = Duration::from_secs(300);
 
-/// A mover whose storage hangs, or that nobody reaches, is not tried again sooner.
+/// Minimum for a mover whose storage hangs, or that is unreachable.
 const LEFT_OUT_HUNG: Duration = Duration::from_secs(60);
 const LEFT_OUT_UNREACHABLE: Duration = Duration::from_secs(5);
 
-/// How long a mover is left out that may have failed an entry which others can copy, at first.
+/// First time for which a mover is left out that may have failed an entry which others can copy.
 const DOUBTED_FOR: Duration = Duration::from_secs(10);
 
-/// How long a mover is left out that has held up a transfer's end: by then the transfer is over, or stands.
+/// Minimum for a mover that has held up a transfer's end: after it the transfer is over, or stands.
 const LEFT_OUT_SLOW: Duration = Duration::from_secs(60);
 
-/// Who did well so lately is not the one whom nobody reaches.
+/// A mover that settled a chunk within this time is not the unreachable one of two.
 const WELL_LATELY: Duration = Duration::from_secs(15);
 
-/// Movers that refuse have to do so at least so often together before a transfer fails.
+/// Refusals by all movers together before a transfer fails.
 const REFUSALS_MIN: u32 = 3;
 
-/// What is wrong with a mover.
+/// The kind of a mover's fault.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FaultKind {
@@ -37,95 +37,96 @@ pub enum FaultKind {
     Full,
     /// It can't read or write there: no such directory, read-only, not permitted.
     Refused,
-    /// The other mover does not get through to it.
+    /// The other mover can't connect to it.
     Unreachable,
     /// Its storage does not answer.
     Hung,
     /// Entries have failed at it that others may be able to copy.
     Doubted,
-    /// It has held up a transfer's end, for which others take a part of the time.
+    /// It has held up a transfer's end for several times the others' time for a chunk.
     Slow,
-    /// Anything else, which may pass.
+    /// Any other fault, which may be temporary.
     #[default]
     #[serde(other)]
     Passing,
 }
 
 impl FaultKind {
-    /// Whether it would be the same for every transfer.
+    /// Returns true if the fault affects every transfer.
     fn is_of_all(self) -> bool {
         matches!(self, FaultKind::Unreachable | FaultKind::Hung)
     }
 
-    /// Whether trying again alone does not help.
+    /// Returns true if a retry alone does not help.
     fn stays(self) -> bool {
         matches!(self, FaultKind::Full | FaultKind::Refused)
     }
 }
 
-/// Something went wrong in a session, or a scan.
+/// A fault of a session or a scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The transfer's id.
     pub transfer: String,
-    /// Whose fault it is, as whoever tells it believes.
+    /// The mover at fault, by the belief of the reporter.
     pub mover: String,
-    /// At the other end of the pair; empty for a scan.
+    /// The mover at the other end of the pair; empty for a scan.
     pub other: String,
-    /// What it is.
+    /// Kind of the fault.
     pub kind: FaultKind,
-    /// For people.
+    /// The reason, for people.
     pub reason: String,
 }
 
-/// Why a mover is left out.
+/// The reason why a mover is left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Illness {
-    /// What it is.
+    /// Kind of the last fault.
     pub kind: FaultKind,
-    /// For people.
+    /// The reason, for people.
     pub reason: String,
     /// Faults in a row.
     pub strikes: u32,
-    /// When it is tried again.
+    /// End of the time for which it is left out.
     pub until: Duration,
 }
 
-/// What follows for a transfer.
+/// The verdict for a transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Somebody at each end can serve it.
+    /// A mover at each end can serve it.
     GoOn,
-    /// All movers of an end are left out now: for people.
+    /// All movers of an end are left out now, with the reason for people.
     Wait(String),
-    /// It can't be carried on: for people.
+    /// The transfer can't continue, with the reason for people.
     Fail(String),
 }
 
-/// What is known of all movers. All instants are of one clock.
+/// The health of all movers. All instants are of one clock.
 ///
-/// Memory: a few words for each mover, and for each that was ill with a transfer until that is [forgotten](Health::forget).
+/// Memory: a few words for each mover, and for each that was ill with a transfer until that is
+/// [forgotten](Health::forget).
 #[derive(Clone, Debug, Default)]
 pub struct Health {
-    /// Of a mover with a transfer, or with all of them.
+    /// By mover and transfer, or by mover alone for all transfers.
     ill: BTreeMap<(String, Option<String>), Illness>,
     well_at: BTreeMap<String, Duration>,
 }
 
 impl Health {
-    /// Nobody is ill.
+    /// Creates the state in which no mover is ill.
     pub fn new() -> Health {
         Health::default()
     }
 
-    /// Something went wrong. Returns whose fault it is taken for: if somebody is not reached who did well lately with others, the
-    /// one who does not get through is it.
+    /// Records a fault and returns the mover to blame: the reporter, if it did not do well lately and the
+    /// mover that it calls unreachable did.
     pub fn fault(&mut self, now: Duration, fault: &Fault) -> String {
         let Fault { transfer, mover, other, kind, reason } = fault;
-        let is_well =
-            |mover: &String| self.well_at.get(mover).is_some_and(|&at| now.saturating_sub(at) < WELL_LATELY);
-        let blames_other =
-            *kind == FaultKind::Unreachable && !other.is_empty() && is_well(mover) && !is_well(other);
+        let blames_other = *kind == FaultKind::Unreachable
+            && !other.is_empty()
+            && self.was_well_lately(now, mover)
+            && !self.was_well_lately(now, other);
         let mover = if blames_other { other } else { mover };
         let of = (!kind.is_of_all()).then(|| transfer.clone());
         let illness = self.ill.entry((mover.clone(), of)).or_insert_with(|| Illness {
@@ -137,20 +138,23 @@ impl Health {
         illness.kind = *kind;
         reason.clone_into(&mut illness.reason);
         illness.strikes = illness.strikes.saturating_add(1);
-        let strikes = illness.strikes;
-        let doubled = |first: Duration| first.saturating_mul(1 << (strikes - 1).min(16)).min(LEFT_OUT_MAX);
-        illness.until = now
-            + match kind {
-                FaultKind::Hung => doubled(LEFT_OUT_FIRST).max(LEFT_OUT_HUNG),
-                FaultKind::Unreachable => doubled(LEFT_OUT_FIRST).max(LEFT_OUT_UNREACHABLE),
-                FaultKind::Slow => doubled(LEFT_OUT_FIRST).max(LEFT_OUT_SLOW),
-                FaultKind::Doubted => doubled(DOUBTED_FOR),
-                _ => doubled(LEFT_OUT_FIRST),
-            };
+        let (first, least) = match kind {
+            FaultKind::Hung => (LEFT_OUT_FIRST, LEFT_OUT_HUNG),
+            FaultKind::Unreachable => (LEFT_OUT_FIRST, LEFT_OUT_UNREACHABLE),
+            FaultKind::Slow => (LEFT_OUT_FIRST, LEFT_OUT_SLOW),
+            FaultKind::Doubted => (DOUBTED_FOR, Duration::ZERO),
+            _ => (LEFT_OUT_FIRST, Duration::ZERO),
+        };
+        let doubled = first.saturating_mul(1 << (illness.strikes - 1).min(16)).min(LEFT_OUT_MAX);
+        illness.until = now + doubled.max(least);
         mover.clone()
     }
 
-    /// A mover has brought a chunk of a transfer to its end. Returns whether it was ill until then.
+    fn was_well_lately(&self, now: Duration, mover: &str) -> bool {
+        self.well_at.get(mover).is_some_and(|&at| now.saturating_sub(at) < WELL_LATELY)
+    }
+
+    /// Records that a mover has settled a chunk of a transfer. Returns true if it was ill until then.
     pub fn did_well(&mut self, now: Duration, transfer: &str, mover: &str) -> bool {
         self.well_at.insert(mover.to_owned(), now);
         if self.ill.is_empty() {
@@ -160,13 +164,13 @@ impl Health {
         self.ill.remove(&(mover.to_owned(), Some(transfer.to_owned()))).is_some() || of_all
     }
 
-    /// Entries of a chunk could not be copied by others either: whoever was doubted for them is not to blame.
+    /// Clears the doubts of a transfer, because other movers could not copy the entries either.
     pub fn clear_doubts(&mut self, transfer: &str) {
         self.ill
             .retain(|(_, of), illness| of.as_deref() != Some(transfer) || illness.kind != FaultKind::Doubted);
     }
 
-    /// Why a mover is left out of a transfer now; `None` if it is not.
+    /// Returns the reason why a mover is left out of a transfer now; `None` if it is not.
     pub fn left_out(&self, now: Duration, transfer: &str, mover: &str) -> Option<&Illness> {
         [None, Some(transfer.to_owned())]
             .into_iter()
@@ -174,24 +178,24 @@ impl Health {
             .find(|illness| illness.until > now)
     }
 
-    /// Whether a mover can't read or write where this transfer is.
+    /// Returns true if a mover can't read or write the transfer's path.
     pub fn refuses(&self, transfer: &str, mover: &str) -> bool {
         let illness = self.ill.get(&(mover.to_owned(), Some(transfer.to_owned())));
         illness.is_some_and(|illness| illness.kind == FaultKind::Refused)
     }
 
-    /// A transfer is over.
+    /// Forgets a transfer that is over.
     pub fn forget(&mut self, transfer: &str) {
         self.ill.retain(|(_, of), _| of.as_deref() != Some(transfer));
     }
 
-    /// The movers that are there now: of others nothing is kept.
+    /// Forgets all movers that are not present any more.
     pub fn keep(&mut self, is_there: impl Fn(&str) -> bool) {
         self.ill.retain(|(mover, _), _| is_there(mover));
         self.well_at.retain(|mover, _| is_there(mover));
     }
 
-    /// What follows for a transfer whose ends are reached by these movers.
+    /// Returns the verdict for a transfer whose ends are reached by these movers.
     pub fn verdict(&self, now: Duration, transfer: &str, sources: &[&str], sinks: &[&str]) -> Verdict {
         let mut verdict = Verdict::GoOn;
         for movers in [sources, sinks] {
@@ -205,16 +209,13 @@ impl Health {
     }
 
     fn verdict_of(&self, now: Duration, transfer: &str, movers: &[&str]) -> Verdict {
-        if movers.is_empty() {
-            // That nobody is there is not for this to say.
-            return Verdict::GoOn;
-        }
         if let Some(reason) = self.lasting(transfer, movers) {
             return Verdict::Fail(reason);
         }
-        let mut left_out = movers.iter().map(|mover| Some((mover, self.left_out(now, transfer, mover)?)));
-        let Some(all) = left_out.by_ref().collect::<Option<Vec<_>>>() else { return Verdict::GoOn };
-        let Some((mover, illness)) = all.iter().min_by_key(|(_, illness)| illness.until) else {
+        let left_out = movers.iter().map(|mover| Some((mover, self.left_out(now, transfer, mover)?)));
+        let all = left_out.collect::<Option<Vec<_>>>().unwrap_or_default();
+        // Either a mover works, or the site has none, which another check reports.
+        let Some((mover, illness)) = all.into_iter().min_by_key(|(_, illness)| illness.until) else {
             return Verdict::GoOn;
         };
         let in_s = illness.until.saturating_sub(now).as_secs() + 1;
@@ -226,24 +227,27 @@ impl Health {
         Verdict::Wait(format!("{all_of}{mover}: {}; it is tried again in {in_s} s", illness.reason))
     }
 
-    /// Why none of an end's movers will ever serve a transfer, for people; nothing if one may.
+    /// Returns the reason why no mover of an end will ever serve a transfer, for people; `None` if one may.
     fn lasting(&self, transfer: &str, movers: &[&str]) -> Option<String> {
-        let of_transfer = |mover: &&str| self.ill.get(&((*mover).to_owned(), Some(transfer.to_owned())));
-        let lasting_of = |mover: &&str| of_transfer(mover).filter(|illness| illness.kind.stays());
-        let lasting: Vec<&Illness> = movers.iter().filter_map(lasting_of).collect();
+        let mut lasting: Vec<&Illness> = Vec::new();
+        let mut gone = 0;
+        for mover in movers {
+            let of_transfer = self.ill.get(&((*mover).to_owned(), Some(transfer.to_owned())));
+            if let Some(illness) = of_transfer.filter(|illness| illness.kind.stays()) {
+                lasting.push(illness);
+                continue;
+            }
+            let mut illnesses = of_transfer.into_iter().chain(self.ill.get(&((*mover).to_owned(), None)));
+            gone += usize::from(illnesses.any(|illness| illness.strikes >= REFUSALS_MIN));
+        }
         let strikes: u32 = lasting.iter().map(|illness| illness.strikes).sum();
         let is_full = lasting.iter().any(|illness| illness.kind == FaultKind::Full);
-        // All movers see the same storage: that it is full need not be told by those with whom nothing else works, again and again.
-        let is_gone = |mover: &&&str| {
-            let of_all = || self.ill.get(&((**mover).to_owned(), None));
-            let mut illnesses = of_transfer(mover).into_iter().chain(of_all());
-            lasting_of(mover).is_none() && illnesses.any(|illness| illness.strikes >= REFUSALS_MIN)
-        };
-        let gone = if is_full { movers.iter().filter(is_gone).count() } else { 0 };
+        // All movers see the same storage: movers that fail again and again need not confirm that it is full.
+        let gone = if is_full { gone } else { 0 };
         if lasting.len() + gone < movers.len() || !is_full && strikes < REFUSALS_MIN {
             return None;
         }
-        // Of several reasons the one that its user can do something about, then the latest.
+        // The latest reason, but first a full file system, as the user can make room.
         let told = lasting.iter().max_by_key(|illness| (illness.kind == FaultKind::Full, illness.until));
         told.map(|illness| illness.reason.clone())
     }

@@ -68,7 +68,7 @@ fn one_that_is_alone_may_refuse_three_times_and_a_full_one_once() {
     assert_eq!(health.verdict(at(0), T, &["x"], &["a", "b"]), Verdict::GoOn, "b may have room");
 }
 
-/// One that is reached says that there is no room; what the other would say is known as soon as it is not reached again and again.
+/// A reachable mover reports a full file system; a mover that stays unreachable would report the same.
 #[test]
 fn a_full_destination_is_full_for_whoever_is_not_reached() {
     let mut health = Health::new();
@@ -79,7 +79,7 @@ fn a_full_destination_is_full_for_whoever_is_not_reached() {
     }
     health.fault(at(20), &fault("b", "x", FaultKind::Unreachable));
     assert_eq!(health.verdict(at(20), T, &["x"], &["a", "b"]), Verdict::Fail("a Full".into()));
-    // What one mover alone can't do, another may do that is reached again.
+    // Another mover may succeed once it is reachable again.
     health.fault(at(21), &fault("a", "x", FaultKind::Refused));
     assert!(!matches!(health.verdict(at(21), T, &["x"], &["a", "b"]), Verdict::Fail(_)));
 }
@@ -103,7 +103,7 @@ fn whom_others_reach_is_not_to_blame() {
     let blamed = health.fault(at(1), &fault("a", "x", FaultKind::Unreachable));
     assert_eq!(blamed, "x");
     assert!(health.left_out(at(1), T, "a").is_none() && health.left_out(at(1), T, "x").is_some());
-    // Long ago says nothing about now.
+    // An old fault does not count.
     assert_eq!(health.fault(at(100), &fault("a", "x", FaultKind::Unreachable)), "a");
     health.keep(|mover| mover == "x");
     assert!(health.left_out(at(100), T, "a").is_none());

@@ -1,4 +1,5 @@
-//! Which transfers a manager takes, and which pairs should not be: by what it follows, which may be behind.
+//! The transfers that a manager takes, and the pairs that should not exist: by its followed copy of the
+//! records, which may be stale.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -9,55 +10,56 @@ use super::rank::{Ranks, Waiting};
 /// Transfers beyond the fleet's places that are prepared, so that no place waits.
 const AHEAD: usize = 8;
 
-/// Transfers that a look puts in line beyond those that are taken: as many as come to their ends until the next look, and some more.
+/// Length of the list of next transfers: as many as end until the next intake, and some more.
 const IN_LINE: usize = 128;
 
-/// Transfers that one manager has at most: each costs two consumers, and a stream has 1,000.
+/// Upper bound of one manager's transfers: each costs two consumers, and a stream has 1,000.
 const OWNED_MAX: usize = 256;
 
-/// A pair of a transfer that is not known, or over, is looked into after so long.
+/// Time after which a pair of an unknown or ended transfer is investigated.
 const PHANTOM_AFTER: Duration = Duration::from_secs(5);
 
 /// A transfer that has no manager, and may have one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate<'a> {
-    /// Its place among those that wait.
+    /// Its data for the order of waiting transfers.
     pub waiting: Waiting<'a>,
-    /// Somebody has begun it, or it is to be cleared away: it does not wait for a turn.
+    /// True if a manager has begun it, or it is due for removal: it does not wait for a turn.
     pub is_begun: bool,
 }
 
-/// A transfer that the manager has.
+/// A transfer of the present manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnedTransfer<'a> {
-    /// Whose turn it took.
+    /// Account whose turn it took.
     pub account: &'a str,
     /// 0 to 9.
     pub priority: u8,
-    /// It waits for something else than a place: it keeps no others from being taken.
+    /// True if it waits for something else than a place: it keeps no other transfer from being taken.
     pub is_stuck: bool,
-    /// It has pairs.
+    /// True if it has pairs.
     pub has_pairs: bool,
 }
 
-/// What a look at all candidates has found.
+/// The result of a search through all candidates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Intake<'a> {
-    /// To be taken now, in this order: all that were begun, and of the others those whose turn has come, as far as there is room.
+    /// Transfers to take now, in this order: all that were begun, and of the others those whose turn has
+    /// come, as far as there is room.
     pub take: Vec<&'a str>,
-    /// Those that come next, until it is looked again.
+    /// The next transfers, until the next intake.
     pub line: Vec<&'a str>,
 }
 
-/// How many more a manager may take: as many as there are `places` (pairs that the fleet's movers take together), and some, beyond what all
-/// managers have.
+/// Returns how many more transfers a manager may take: the `places` (pairs that the fleet's movers take
+/// together) and some, beyond the transfers of all managers.
 pub fn room((places, owned_by_all): (usize, usize), owned: &[OwnedTransfer<'_>]) -> usize {
     let idle = owned.iter().filter(|owned| owned.is_stuck).count();
     let room = (places + AHEAD).saturating_sub(owned_by_all.saturating_sub(idle));
     room.min(OWNED_MAX.saturating_sub(owned.len()))
 }
 
-/// Which of the candidates a manager takes; `places` as for [`room`].
+/// Returns the candidates that a manager takes; `places` as for [`room`].
 pub fn intake<'a>(
     ranks: &Ranks,
     now_ms: u64,
@@ -77,7 +79,7 @@ pub fn intake<'a>(
     let unserved = owned.iter().filter(|owned| !owned.is_stuck && !owned.has_pairs);
     let least = unserved.map(|owned| owned.priority).min();
     let room = room(places, owned);
-    // What is more urgent than something that was taken and has no pair yet does not wait behind it.
+    // A transfer does not wait behind a less urgent transfer that was taken and has no pair yet.
     let room = if room == 0 && urgent > least && least.is_some() { 1 } else { room };
     let mut line = Vec::new();
     if !waiting.is_empty() {
@@ -89,7 +91,8 @@ pub fn intake<'a>(
     Intake { take, line }
 }
 
-/// Pairs of transfers that are over, or not known, since when: a watch that is behind shows such for a moment.
+/// Pairs of unknown or ended transfers, each with the time of its first sight: a stale watch shows such pairs
+/// for a moment.
 #[derive(Clone, Debug)]
 pub struct Phantoms<K>(HashMap<K, Duration>);
 
@@ -100,8 +103,8 @@ impl<K> Default for Phantoms<K> {
 }
 
 impl<K: Clone + Eq + Hash + Ord> Phantoms<K> {
-    /// Those that have been there for too long, in their order: of their transfers the record itself is to be read. `phantoms` are all
-    /// pairs whose transfer is not among those that are open.
+    /// Returns the pairs that have been phantoms for too long, in their order: the records of their transfers
+    /// must be read. `phantoms` are all pairs without an open transfer.
     pub fn look<'a>(&mut self, now: Duration, phantoms: impl Iterator<Item = &'a K>) -> Vec<K>
     where
         K: 'a,
@@ -109,9 +112,8 @@ impl<K: Clone + Eq + Hash + Ord> Phantoms<K> {
         let seen: HashMap<K, Duration> =
             phantoms.map(|key| (key.clone(), self.0.get(key).copied().unwrap_or(now))).collect();
         self.0 = seen;
-        let old =
-            |(key, since): (&K, &Duration)| (now.saturating_sub(*since) > PHANTOM_AFTER).then(|| key.clone());
-        let mut old: Vec<K> = self.0.iter().filter_map(old).collect();
+        let old = self.0.iter().filter(|(_, since)| now.saturating_sub(**since) > PHANTOM_AFTER);
+        let mut old: Vec<K> = old.map(|(key, _)| key.clone()).collect();
         old.sort_unstable();
         old
     }
@@ -162,7 +164,7 @@ mod tests {
         assert_eq!(taken(&ranks, 1, (2, 10), &full, &all), ["x"]);
         assert_eq!(taken(&ranks, 1, (2, 9), &full[1..], &all), ["x", "a"]);
         assert_eq!(taken(&ranks, 1, (2, 0), &[], &all), ["x", "a", "b", "c"]);
-        // Those that wait for something else than a place take none.
+        // Transfers that wait for something else than a place take none.
         let stuck = vec![owned(5, true, false); 10];
         assert_eq!(taken(&ranks, 1, (2, 10), &stuck, &waiting), ["a", "b", "c"]);
     }

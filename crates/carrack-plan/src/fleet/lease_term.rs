@@ -1,34 +1,35 @@
-//! How long the manager that has a transfer's lease may act for it.
+//! The time in which the manager that holds a transfer's lease may act on it.
 
 use std::time::Duration;
 
-/// A lease that is not renewed ends after so long, by the clock of whoever keeps it.
+/// Lifetime of a lease that is not renewed, by the clock of the store.
 pub const LEASE_LASTS: Duration = Duration::from_secs(6);
 
-/// How often a lease is renewed.
+/// Interval between renewals of a lease.
 pub const LEASE_RENEW_EVERY: Duration = Duration::from_secs(2);
 
-/// Beyond this it is no longer sure: it may end a second later, and what is on its way needs its time.
+/// Time after a renewal in which the holder acts: the lease ends a second later, which requests on their way
+/// need.
 const SURE_FOR: Duration = Duration::from_secs(5);
 
-/// When the last renewal that was confirmed was sent, by a clock that goes on while the machine sleeps.
+/// Send time of the last confirmed renewal, by a clock that counts suspend time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseTerm {
     confirmed: Duration,
 }
 
 impl LeaseTerm {
-    /// It was acquired by a request that was sent then.
+    /// Creates the term of a lease that was acquired by a request of this time.
     pub fn new(sent_at: Duration) -> LeaseTerm {
         LeaseTerm { confirmed: sent_at }
     }
 
-    /// A renewal that was sent then was confirmed.
+    /// Confirms a renewal by its send time.
     pub fn confirm(&mut self, sent_at: Duration) {
         self.confirmed = self.confirmed.max(sent_at);
     }
 
-    /// Whether nobody else can have it yet.
+    /// Returns true while no other manager can have the lease.
     pub fn is_sure(&self, now: Duration) -> bool {
         now.saturating_sub(self.confirmed) < SURE_FOR
     }
@@ -44,7 +45,7 @@ mod tests {
         let mut term = LeaseTerm::new(s(10));
         assert!(term.is_sure(s(14)) && !term.is_sure(s(15)) && SURE_FOR < LEASE_LASTS);
         term.confirm(s(12));
-        // A confirmation of what was sent before comes late.
+        // A confirmation of an earlier renewal comes late.
         term.confirm(s(11));
         assert!(term.is_sure(s(16)) && !term.is_sure(s(17)));
     }

@@ -1,7 +1,9 @@
-//! What a fleet decides, as pure code: how a scan becomes chunks, what a transfer needs next, who moves it, in what order those
-//! that wait begin, and when movers ask for more or give up (decision 18).
+//! The decisions of a fleet, as pure code: how a scan becomes chunks, which step a transfer needs next, which
+//! movers carry it, in which order waiting transfers begin, and when movers ask for more or give up (decision
+//! 18).
 //!
-//! Nothing here knows NATS, a clock or another thread. `docs/fleet-planning.md` has the rules and why they are so.
+//! Nothing here knows NATS, a clock or another thread. `docs/fleet-planning.md` has the rules and their
+//! reasons.
 
 mod assign;
 mod chunk_case;

@@ -1,39 +1,40 @@
-//! Which pairs a mover has: those that should be, by what it follows of them.
+//! The running pairs of one mover, kept equal to those that its manager wants.
 //!
-//! A pair that ends is waited for before another one of its key begins, and a transfer's scans are taken as long as the mover has a pair of it.
+//! A pair ends before another pair of its key begins, and a transfer's scans are taken while the mover has a
+//! pair of the transfer.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::FleetPair;
 
-/// A pair of one mover that reads: its transfer and number.
+/// Key of a pair at the mover that reads: transfer and number.
 pub type PairId = (String, u32);
 
-/// What is to be done.
+/// An action of the mover.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PairAct {
-    /// Begin a pair; when it has ended, that is [told](PairSet::ended).
+    /// Begin a pair; its end is reported to [`PairSet::ended`].
     Begin(FleetPair),
     /// Tell a pair to end.
     Stop(PairId),
     /// Take scans of this transfer.
     BeginScans(String),
-    /// Take none any more.
+    /// Stop taking scans of this transfer.
     StopScans(String),
 }
 
 /// The pairs of one mover.
 #[derive(Clone, Debug, Default)]
 pub struct PairSet {
-    /// Those that should be.
+    /// The pairs that the manager wants.
     wanted: BTreeMap<PairId, FleetPair>,
-    /// Those that are, each with its sink; some of them were told to end.
+    /// The running pairs, each with its sink; some of them are ending.
     running: BTreeMap<PairId, String>,
     scans: BTreeSet<String>,
 }
 
 impl PairSet {
-    /// These should be, and no others.
+    /// Sets all wanted pairs.
     pub fn all(&mut self, pairs: Vec<FleetPair>) -> Vec<PairAct> {
         let ids: BTreeSet<PairId> = pairs.iter().map(id).collect();
         let gone: Vec<PairId> = self.wanted.keys().filter(|id| !ids.contains(*id)).cloned().collect();
@@ -42,7 +43,7 @@ impl PairSet {
         acts
     }
 
-    /// This one should be.
+    /// Adds or changes a wanted pair.
     pub fn put(&mut self, pair: FleetPair) -> Vec<PairAct> {
         let id = id(&pair);
         self.wanted.insert(id.clone(), pair.clone());
@@ -53,13 +54,13 @@ impl PairSet {
         }
     }
 
-    /// This one should be no longer.
+    /// Removes a wanted pair.
     pub fn gone(&mut self, id: &PairId) -> Vec<PairAct> {
         self.wanted.remove(id);
         self.running.contains_key(id).then(|| PairAct::Stop(id.clone())).into_iter().collect()
     }
 
-    /// This one has ended.
+    /// Records that a pair has ended.
     pub fn ended(&mut self, id: &PairId) -> Vec<PairAct> {
         self.running.remove(id);
         if let Some(pair) = self.wanted.get(id).cloned() {
@@ -70,7 +71,7 @@ impl PairSet {
         stops.then(|| PairAct::StopScans(id.0.clone())).into_iter().collect()
     }
 
-    /// All are to end, and no other begins.
+    /// Ends all pairs, and begins no other.
     pub fn drain(&mut self) -> Vec<PairAct> {
         self.wanted.clear();
         let scans = std::mem::take(&mut self.scans).into_iter().map(PairAct::StopScans);

@@ -1,17 +1,20 @@
-//! In what order those that wait get a place: classes of urgency, and turns of accounts within a class.
+//! The order in which waiting transfers begin: classes of urgency, and turns of accounts within a class.
 //!
 //! The rule, for the queue of one machine and for a fleet:
 //!
-//! - Each that waits has a *level*: its priority, and if it has a deadline one more when half of the time from its submission to the deadline is
-//!   over, another one at three quarters, and a third at seven eighths and from then on. 9 is the highest.
-//! - A level has a *class*: itself, and one more for each `ages_every` in which something of it waited and nothing of it began, up to 9. Once
-//!   one of it begins it is back at itself. So what is urgent goes before a backlog of any age, and yet nothing starves: in the end each level is
-//!   one of those that take turns in class 9.
-//! - The highest class comes first, always. Within a class accounts take turns: next is the one with the least use for its weight, where use is
-//!   what it had, which counts half after each `halves_every`, what it has now and what it was just given. Of one account the oldest is first.
+//! - Each waiting transfer has a *level*: its priority, raised by its deadline. The deadline adds 1 after
+//!   half of the time from the submission to the deadline, another 1 after three quarters, and a third after
+//!   seven eighths. 9 is the highest level.
+//! - A level has a *class*: itself, and one more for each `ages_every` in which a transfer of the level
+//!   waited and none began, up to 9. The class falls back to the level when one of its transfers begins. So
+//!   an urgent transfer precedes a backlog of any age, and no level starves: in the end each level takes
+//!   turns in class 9.
+//! - The highest class always comes first. Within a class accounts take turns: next is the account with the
+//!   least use for its weight. Use is the account's past use, which counts half after each `halves_every`,
+//!   its present use and the places just given to it. The oldest transfer of an account is first.
 //!
-//! It is the level that ages and not each that waits: otherwise a backlog would be before all that is submitted later, whatever its priority
-//! and whoever's it is, as soon as it is older than a few times `ages_every`.
+//! Levels age, and not single transfers. Otherwise a backlog older than a few times `ages_every` would
+//! precede all later transfers of any priority and account.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -25,20 +28,20 @@ const LEVELS: usize = CLASS_MAX as usize + 1;
 /// Levels that a deadline raises by, at most.
 const RAISED_MAX: u8 = 3;
 
-/// Accounts that are remembered before the first look at which of them count no more.
+/// Accounts that are remembered before the first search for those whose use has decayed.
 const ACCOUNTS_BEFORE_LOOK: usize = 1_024;
 
-/// Use that counts no more, in places.
+/// Use below which an account is forgotten, in places.
 const FORGOTTEN_BELOW: f64 = 1e-3;
 
 /// Rules of the order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RankRules {
-    /// One class up for each time of this length in which a level waits; none if it is zero.
+    /// Time for which a level waits to rise by one class; zero disables aging.
     pub ages_every: Duration,
-    /// The time after which what an account has used counts half; it does not count at all if it is zero.
+    /// Half-life of past use; zero disables its memory.
     pub halves_every: Duration,
-    /// What accounts may use, in proportion; 1 for those that are not named.
+    /// Weights of the accounts' shares; 1 for accounts without a weight.
     pub weights: HashMap<String, f64>,
 }
 
@@ -52,40 +55,41 @@ impl Default for RankRules {
     }
 }
 
-/// One that waits. Moments are milliseconds since 1970.
+/// A waiting transfer. Moments are milliseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waiting<'a> {
     /// Its id.
     pub id: &'a str,
-    /// Whose turn it takes: a user, or what several users share.
+    /// Account whose turn it takes: a user, or a group of users.
     pub account: &'a str,
     /// 0 to 9, the highest first.
     pub priority: u8,
-    /// When it was submitted.
+    /// Time of the submission.
     pub submitted_ms: u64,
-    /// When it should be over.
+    /// Time at which it should be complete.
     pub deadline_ms: Option<u64>,
-    /// When it may begin.
+    /// Earliest time of its begin.
     pub not_before_ms: Option<u64>,
 }
 
 impl Waiting<'_> {
-    /// Whether it may begin. It may have been submitted by a clock that is ahead of this one.
+    /// Returns true if it may begin. Its submission may be in the future, by a clock ahead of the present
+    /// one.
     fn is_due(&self, now_ms: u64) -> bool {
         self.not_before_ms.is_none_or(|at_ms| at_ms <= now_ms)
     }
 
-    /// Since when it waits for nothing but its turn.
+    /// Returns the time since which it waits only for its turn.
     fn since_ms(&self) -> u64 {
         self.submitted_ms.max(self.not_before_ms.unwrap_or(0))
     }
 
-    /// Its priority, and what its deadline raises it by: 0 to 9.
+    /// Returns its priority raised by its deadline, 0 to 9.
     pub fn level(&self, now_ms: u64) -> u8 {
         let raised = self.deadline_ms.map_or(0, |deadline_ms| {
             let (all, left) =
                 (deadline_ms.saturating_sub(self.since_ms()), deadline_ms.saturating_sub(now_ms));
-            // A deadline that could never be met urges nobody.
+            // A deadline that could never be met raises nothing.
             (1..=RAISED_MAX).rev().find(|&halvings| all > 0 && left <= all >> halvings).unwrap_or(0)
         });
         self.priority.saturating_add(raised).min(CLASS_MAX)
@@ -94,12 +98,12 @@ impl Waiting<'_> {
 
 /// An amount that counts half after each half-life.
 #[derive(Clone, Copy, Debug, Default)]
-struct Decaying {
+struct DecayingAmount {
     amount: f64,
     at_ms: u64,
 }
 
-impl Decaying {
+impl DecayingAmount {
     fn at(&self, now_ms: u64, half_life: Duration) -> f64 {
         self.amount * left_of_one(now_ms.saturating_sub(self.at_ms), half_life)
     }
@@ -116,39 +120,40 @@ fn left_of_one(elapsed_ms: u64, half_life: Duration) -> f64 {
     if half_life.is_zero() { 0.0 } else { 0.5f64.powf(elapsed_ms as f64 / 1e3 / half_life.as_secs_f64()) }
 }
 
-/// Who comes next: the rules, and what they need to know of the past. It is forgotten without harm.
+/// Computes the order from the rules and the past. The past can be lost without harm.
 #[derive(Clone, Debug)]
 pub struct Ranks {
     rules: RankRules,
-    uses: HashMap<String, Decaying>,
-    /// Places that were had, and what was used of all of them together: what one is expected to use.
-    places: Decaying,
-    all_use: Decaying,
-    /// When one of each level last began.
+    uses: HashMap<String, DecayingAmount>,
+    /// Number of places that ended, and their use together: the mean is the expected use of a place.
+    places: DecayingAmount,
+    all_use: DecayingAmount,
+    /// Time of the last begin in each level.
     began_ms: [u64; LEVELS],
     look_at: usize,
 }
 
 impl Ranks {
-    /// Nobody has used anything.
+    /// Creates an order without past use.
     pub fn new(rules: RankRules) -> Ranks {
         Ranks {
             rules,
             uses: HashMap::new(),
-            places: Decaying::default(),
-            all_use: Decaying::default(),
+            places: DecayingAmount::default(),
+            all_use: DecayingAmount::default(),
             began_ms: [0; LEVELS],
             look_at: ACCOUNTS_BEFORE_LOOK,
         }
     }
 
-    /// This one has got a place: its level has waited no longer than since now.
+    /// Records that a transfer has got a place: its level begins to wait anew.
     pub fn began(&mut self, one: &Waiting<'_>, now_ms: u64) {
         let began_ms = &mut self.began_ms[usize::from(one.level(now_ms))];
         *began_ms = now_ms.max(*began_ms);
     }
 
-    /// An account has used so much of a place (seconds of it, say), which it has no more. Negative amounts and such are none.
+    /// Adds the use of a place that an account has given up, for example in seconds. Negative and non-finite
+    /// amounts count as 0.
     pub fn used(&mut self, account: &str, amount: f64, now_ms: u64) {
         let amount = if amount.is_finite() { amount.max(0.0) } else { 0.0 };
         let half_life = self.rules.halves_every;
@@ -158,15 +163,16 @@ impl Ranks {
             Some(used) => used.add(amount, now_ms, half_life),
             None => {
                 self.forget(now_ms);
-                self.uses.insert(account.to_owned(), Decaying { amount, at_ms: now_ms });
+                self.uses.insert(account.to_owned(), DecayingAmount { amount, at_ms: now_ms });
             }
         }
     }
 
-    /// Ids of those that may begin now, in the order in which they are to, `most` of them. `running` has the accounts of those that
-    /// have a place, one item each.
+    /// Returns the IDs of up to `most` transfers that may begin now, in their order. `running` names the
+    /// account of each transfer that has a place.
     ///
-    /// It takes time in proportion to those that wait, and to `most` with the logarithm of those that wait.
+    /// Takes time in proportion to the waiting transfers, and to `most` with the logarithm of the waiting
+    /// transfers.
     pub fn order<'a>(
         &self,
         now_ms: u64,
@@ -174,8 +180,8 @@ impl Ranks {
         waiting: &[Waiting<'a>],
         most: usize,
     ) -> Vec<&'a str> {
-        let mut accounts = Accounts::new(self, now_ms);
-        let mut levels: [Level<'a>; LEVELS] = Default::default();
+        let mut accounts = AccountShares::new(self, now_ms);
+        let mut levels: [PriorityLevel<'a>; LEVELS] = Default::default();
         for one in waiting.iter().filter(|one| one.is_due(now_ms)) {
             let account = accounts.number(one.account);
             levels[usize::from(one.level(now_ms))].add(account, one);
@@ -187,21 +193,21 @@ impl Ranks {
         std::iter::from_fn(|| next(&mut levels, &mut accounts)).take(most).collect()
     }
 
-    /// The class of a level whose oldest has waited since then.
+    /// Returns the class of a level whose oldest transfer has waited since then.
     fn aged(&self, level: u8, oldest_ms: u64, now_ms: u64) -> u8 {
         let waited_ms = now_ms.saturating_sub(oldest_ms.max(self.began_ms[usize::from(level)]));
         let classes = u128::from(waited_ms).checked_div(self.rules.ages_every.as_millis()).unwrap_or(0);
         level.saturating_add(u8::try_from(classes).unwrap_or(CLASS_MAX)).min(CLASS_MAX)
     }
 
-    /// What a place is expected to use.
+    /// Returns the expected use of one place.
     fn expected(&self, now_ms: u64) -> f64 {
         let half_life = self.rules.halves_every;
         let mean = self.all_use.at(now_ms, half_life) / self.places.at(now_ms, half_life);
         if mean.is_finite() && mean > 0.0 { mean } else { 1.0 }
     }
 
-    /// Forgets accounts whose use counts no more, once there are twice as many as at the last look.
+    /// Forgets accounts whose use has decayed, once there are twice as many as after the last search.
     fn forget(&mut self, now_ms: u64) {
         if self.uses.len() < self.look_at {
             return;
@@ -212,20 +218,20 @@ impl Ranks {
     }
 }
 
-/// The accounts of those that wait, by number.
-struct Accounts<'r, 'a> {
+/// The accounts of the waiting transfers, by number.
+struct AccountShares<'r, 'a> {
     ranks: &'r Ranks,
     now_ms: u64,
     numbers: HashMap<&'a str, usize>,
-    /// Use for its weight, and what a place adds to it.
+    /// Use for its weight, and the amount that a place adds to it.
     shares: Vec<(f64, f64)>,
     expected: f64,
 }
 
-impl<'r, 'a> Accounts<'r, 'a> {
-    fn new(ranks: &'r Ranks, now_ms: u64) -> Accounts<'r, 'a> {
+impl<'r, 'a> AccountShares<'r, 'a> {
+    fn new(ranks: &'r Ranks, now_ms: u64) -> AccountShares<'r, 'a> {
         let expected = ranks.expected(now_ms);
-        Accounts { ranks, now_ms, numbers: HashMap::new(), shares: Vec::new(), expected }
+        AccountShares { ranks, now_ms, numbers: HashMap::new(), shares: Vec::new(), expected }
     }
 
     fn number(&mut self, name: &'a str) -> usize {
@@ -258,48 +264,48 @@ impl<'r, 'a> Accounts<'r, 'a> {
     }
 }
 
-/// Since when one waits, and its id.
+/// Start of the wait, and ID.
 type Oldest<'a> = Reverse<(u64, &'a str)>;
 
-/// An account's turn: the least share comes first, then the oldest of those that wait, then ids decide.
+/// An account's turn: the least share comes first, then the oldest transfer, then the lowest ID.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Turn<'a> {
+struct AccountTurn<'a> {
     share: u64,
     oldest: (u64, &'a str),
     account: usize,
 }
 
-/// Those that wait in one level.
+/// The waiting transfers of one level.
 #[derive(Default)]
-struct Level<'a> {
+struct PriorityLevel<'a> {
     number: u8,
     class: u8,
     oldest_ms: u64,
     lines: HashMap<usize, BinaryHeap<Oldest<'a>>>,
-    /// One for each account that has any here. Shares only grow, so what stands here may be too low.
-    turns: BinaryHeap<Reverse<Turn<'a>>>,
+    /// One for each account with a transfer here. Shares only grow, so a share in this heap may be too low.
+    turns: BinaryHeap<Reverse<AccountTurn<'a>>>,
 }
 
-impl<'a> Level<'a> {
+impl<'a> PriorityLevel<'a> {
     fn add(&mut self, account: usize, one: &Waiting<'a>) {
         let since_ms = one.since_ms();
         self.oldest_ms = if self.lines.is_empty() { since_ms } else { since_ms.min(self.oldest_ms) };
         self.lines.entry(account).or_default().push(Reverse((since_ms, one.id)));
     }
 
-    fn begin(&mut self, number: u8, class: u8, accounts: &Accounts<'_, 'a>) {
+    fn begin(&mut self, number: u8, class: u8, accounts: &AccountShares<'_, 'a>) {
         (self.number, self.class) = (number, class);
-        let turn = |account| Some(Reverse(self.turn(account, accounts)?));
-        self.turns = self.lines.keys().filter_map(|&account| turn(account)).collect();
+        let turns = self.lines.keys().filter_map(|&account| self.turn(account, accounts));
+        self.turns = turns.map(Reverse).collect();
     }
 
-    fn turn(&self, account: usize, accounts: &Accounts<'_, 'a>) -> Option<Turn<'a>> {
+    fn turn(&self, account: usize, accounts: &AccountShares<'_, 'a>) -> Option<AccountTurn<'a>> {
         let Reverse(oldest) = *self.lines.get(&account)?.peek()?;
-        Some(Turn { share: accounts.share(account), oldest, account })
+        Some(AccountTurn { share: accounts.share(account), oldest, account })
     }
 
-    /// Whose turn it is here.
-    fn first(&mut self, accounts: &Accounts<'_, 'a>) -> Option<Turn<'a>> {
+    /// Returns the next turn of this level.
+    fn first(&mut self, accounts: &AccountShares<'_, 'a>) -> Option<AccountTurn<'a>> {
         loop {
             let mut top = self.turns.peek_mut()?;
             let share = accounts.share(top.0.account);
@@ -310,9 +316,9 @@ impl<'a> Level<'a> {
         }
     }
 
-    /// Takes the turn that is [`Level::first`].
-    fn take(&mut self, accounts: &mut Accounts<'_, 'a>) -> Option<&'a str> {
-        let Reverse(Turn { oldest: (_, id), account, .. }) = self.turns.pop()?;
+    /// Takes the turn of [`PriorityLevel::first`].
+    fn take(&mut self, accounts: &mut AccountShares<'_, 'a>) -> Option<&'a str> {
+        let Reverse(AccountTurn { oldest: (_, id), account, .. }) = self.turns.pop()?;
         self.class = self.number;
         accounts.give(account);
         self.lines.get_mut(&account)?.pop();
@@ -321,8 +327,11 @@ impl<'a> Level<'a> {
     }
 }
 
-/// Takes the one that comes next.
-fn next<'a>(levels: &mut [Level<'a>; LEVELS], accounts: &mut Accounts<'_, 'a>) -> Option<&'a str> {
+/// Takes the transfer that comes next.
+fn next<'a>(
+    levels: &mut [PriorityLevel<'a>; LEVELS],
+    accounts: &mut AccountShares<'_, 'a>,
+) -> Option<&'a str> {
     let class = levels.iter().filter(|level| !level.turns.is_empty()).map(|level| level.class).max()?;
     let (_, level) = levels
         .iter_mut()

@@ -5,7 +5,7 @@ use super::*;
 const MINUTE_MS: u64 = 60_000;
 const HOUR_MS: u64 = 60 * MINUTE_MS;
 
-/// A moment at which nobody's past is cut off.
+/// A moment late enough that no past is cut off.
 const NOW_MS: u64 = 1_000 * HOUR_MS;
 
 fn one<'a>(id: &'a str, account: &'a str, priority: u8, submitted_ms: u64) -> Waiting<'a> {
@@ -17,7 +17,7 @@ fn ranks(weights: &[(&str, f64)]) -> Ranks {
     Ranks::new(RankRules { weights, ..RankRules::default() })
 }
 
-/// One that waits, with names of its own.
+/// A waiting transfer, with names of its own.
 #[derive(Clone, Debug)]
 struct Kept {
     id: String,
@@ -36,7 +36,7 @@ impl Kept {
     }
 }
 
-/// A machine that has one place, which each has for `took_ms`; whoever waits is in `waiting`.
+/// A machine with one place, which each transfer has for `took_ms`; `waiting` has the waiting ones.
 struct Machine {
     ranks: Ranks,
     waiting: Vec<Kept>,
@@ -49,7 +49,7 @@ impl Machine {
         Machine { ranks, waiting: Vec::new(), now_ms: NOW_MS, took_ms }
     }
 
-    /// The next has the place, and leaves it.
+    /// The next transfer gets the place, and leaves it.
     fn step(&mut self) -> Option<Kept> {
         let waiting: Vec<Waiting<'_>> = self.waiting.iter().map(Kept::waiting).collect();
         let next = *self.ranks.order(self.now_ms, &[], &waiting, 1).first()?;
@@ -92,12 +92,12 @@ fn accounts_take_turns_and_who_has_less_comes_first() {
     assert_eq!(ranks.order(NOW_MS, &[], &waiting, 4), ["a1", "b1", "a2", "a3"]);
     assert_eq!(ranks.order(NOW_MS, &["alice"], &waiting, 4), ["b1", "a1", "a2", "a3"]);
     assert_eq!(ranks.order(NOW_MS, &["alice", "bob", "bob", "bob"], &waiting, 4), ["a1", "a2", "a3", "b1"]);
-    // Two places' worth of use count as two places that run.
+    // A use of two places counts as two running transfers.
     ranks.used("carol", 100.0, NOW_MS);
     ranks.used("bob", 100.0, NOW_MS);
     ranks.used("bob", 100.0, NOW_MS);
     assert_eq!(ranks.order(NOW_MS, &["alice"], &waiting, 2), ["a1", "a2"]);
-    // After some half-lives one that runs counts more than they.
+    // After some half-lives a running transfer counts more than they.
     assert_eq!(ranks.order(NOW_MS + 8 * HOUR_MS, &["alice"], &waiting, 1), ["b1"]);
 }
 
@@ -169,7 +169,7 @@ fn the_lowest_begins_whoever_goes_on_with_the_highest() {
     assert!(steps.len() == 3 && steps[0] <= 92 && steps[1] <= 184 && steps[2] <= 276, "{steps:?}");
 }
 
-/// Users with 1, 10 and 1,000 transfers, each of whom submits another one when one has begun.
+/// Users with 1, 10 and 1,000 transfers, each of whom submits another transfer when one has begun.
 #[test]
 fn who_has_many_has_no_more_than_who_has_one() {
     let mut machine = Machine::new(ranks(&[]), MINUTE_MS);
@@ -229,7 +229,7 @@ fn accounts_that_used_nothing_of_late_are_forgotten() {
     assert!(ranks.uses.contains_key("19999"));
 }
 
-/// The rule, as simply as it can be said: everything is compared at each step.
+/// The rule in its simplest form: all transfers are compared at each step.
 fn simply(ranks: &Ranks, now_ms: u64, running: &[&str], waiting: &[Waiting<'_>], most: usize) -> Vec<String> {
     let (mut ranks, mut running) = (ranks.clone(), running.to_vec());
     let mut left: Vec<Waiting<'_>> = waiting.iter().copied().filter(|one| one.since_ms() <= now_ms).collect();
@@ -267,13 +267,13 @@ proptest! {
         most in 0usize..70,
     ) {
         const ACCOUNTS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
-        // Amounts and weights by which sums are exact.
+        // Amounts and weights with exact sums.
         let mut ranks = ranks(&[("b", 2.0), ("c", 0.5)]);
         used.iter().for_each(|account| ranks.used(ACCOUNTS[*account], 4.0, NOW_MS));
         began.iter().for_each(|(priority, ago)| ranks.began(&one("", "", *priority, 0), NOW_MS - ago * MINUTE_MS));
         let ids: Vec<String> = (0..some.len()).map(|id| format!("{id:03}")).collect();
         let waiting: Vec<Waiting<'_>> = ids.iter().zip(&some).map(|(id, (priority, account, ago, due))| Waiting {
-            // Of those without a deadline some may not begin yet.
+            // Some of those without a deadline may not begin yet.
             deadline_ms: due.checked_sub(100).map(|due| NOW_MS + due * MINUTE_MS),
             not_before_ms: (*due < 10).then_some(NOW_MS + MINUTE_MS),
             ..one(id, ACCOUNTS[*account], *priority, NOW_MS - ago * MINUTE_MS)
@@ -288,7 +288,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// Whatever others submit, what waits begins: after nine times ten minutes its level is the highest, where its account has turns.
+    /// Every waiting transfer begins, whatever others submit: after nine times ten minutes its level is the
+    /// highest, where its account has turns.
     #[test]
     fn nothing_starves(others in prop::collection::vec((0u8..=9, 0usize..4), 300)) {
         let mut machine = Machine::new(ranks(&[]), MINUTE_MS);

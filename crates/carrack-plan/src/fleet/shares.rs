@@ -1,7 +1,7 @@
-//! How many pairs each transfer gets: weighted max-min fairness over the sites' movers, in whole pairs.
+//! The number of pairs for each transfer: weighted max-min fairness over the sites' movers, in whole pairs.
 //!
-//! Owns nothing: a function of who asks and what there is. Every manager computes it over all transfers, so that all come
-//! to the same shares without a word to each other. Which movers make up a share is `assign`'s.
+//! Owns nothing: a function of claims and movers. Every manager computes it over all transfers, so that all
+//! get the same shares without a message. `assign` chooses the movers of a share.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ const ONE: u128 = 1 << 32;
 /// The highest priority.
 const PRIORITY_MAX: u8 = 9;
 
-/// A mover, as far as planning looks at it.
+/// A mover, with the properties that planning needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FleetMover {
     /// Its id.
@@ -20,62 +20,63 @@ pub struct FleetMover {
     pub site: String,
     /// Its host, over which pairs are spread.
     pub host: String,
-    /// The wire protocol's version: movers pair up with those that have the same.
+    /// Version of the wire protocol: movers pair up with those that have the same.
     pub protocol: u32,
-    /// Pairs that it takes part in at most.
+    /// Upper bound of the pairs that it takes part in.
     pub pairs_max: u32,
-    /// It ends the pairs that it has, and takes no other.
+    /// True if it ends its pairs, and takes no other.
     pub is_draining: bool,
 }
 
-/// A transfer that asks for pairs. Paused ones and those that are over don't.
+/// A transfer that asks for pairs. Paused and ended transfers don't.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// The transfer's id.
     pub transfer: String,
-    /// When it was submitted: of one priority older ones come first where not all can be served.
+    /// Time of submission: within a priority older transfers come first where not all can be served.
     pub submitted_ms: u64,
     /// 0 to 9; each step has a weight half as large again.
     pub priority: u8,
-    /// Whose it is.
+    /// User of the transfer.
     pub user: String,
-    /// The site that it is read at.
+    /// Site of the source.
     pub source_site: String,
-    /// The site that it is written at.
+    /// Site of the sink.
     pub sink_site: String,
     /// Movers that reach the source, by their index in the list of movers, each once.
     pub sources: Vec<usize>,
     /// Movers that reach the destination, by the same index, each once.
     pub sinks: Vec<usize>,
-    /// Pairs that its tuner would have.
+    /// Pairs that its tuner wants.
     pub wanted: u32,
     /// Pairs that its user allows.
     pub pairs_max: Option<u32>,
-    /// Whether the manager that asks owns it; `assign` changes others' pairs never.
+    /// True if the present manager owns it; `assign` never changes the pairs of other managers.
     pub is_mine: bool,
 }
 
-/// Limits that an administrator has set, in pairs.
+/// Limits set by an administrator, in pairs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PairLimits {
-    /// Of all transfers of one user.
+    /// Limit for all transfers of one user.
     pub per_user: Option<u32>,
-    /// The same for users named here, in the other's place.
+    /// The same for the users named here, in place of the other.
     pub users: BTreeMap<String, u32>,
-    /// Of all transfers that are read or written at a site.
+    /// Limit for all transfers that are read or written at a site.
     pub sites: BTreeMap<String, u32>,
 }
 
 /// Pairs for each claim, in the order of the claims.
 ///
-/// - Each gets one pair, the highest priority and of one priority the oldest first, as long as there are any.
-/// - What is left is shared by weight until each has what it wants or meets a full site or limit: nobody's share can grow
-///   but at the cost of one who has less for its weight. Ideal shares are rounded down; what rounding leaves goes to the
-///   largest fractions, a pair each, and what then still is left to whoever has least for its weight.
+/// - Each claim gets one pair, in the order of priority and age, as long as there are any.
+/// - The rest is shared by weight until each claim has its wish or meets a full site or limit: no share can
+///   grow except at the cost of a claim with less for its weight. Ideal shares are rounded down. The pairs
+///   lost to rounding go to the largest fractions, one each, and the rest to the claims with the least for
+///   their weight.
 ///
-/// A share is never below the ideal one, rounded down. It does not depend on which pairs there are.
+/// A share is never below the ideal one, rounded down. It does not depend on the present pairs.
 pub fn shares(movers: &[FleetMover], claims: &[Claim], limits: &PairLimits) -> Vec<u32> {
-    let mut plan = Plan::new(movers, claims, limits);
+    let mut plan = SharePlan::new(movers, claims, limits);
     let mut in_order: Vec<usize> = (0..claims.len()).collect();
     in_order.sort_by_key(|&index| {
         let claim = &claims[index];
@@ -98,53 +99,44 @@ fn weight(priority: u8) -> u128 {
     3u128.pow(priority) << (u32::from(PRIORITY_MAX) - priority)
 }
 
-/// Something of which there is so much for several transfers together.
-struct Pool {
+/// A capacity that several transfers share.
+struct SharedCapacity {
     capacity: u64,
     used: u64,
-    /// Claims that use it, and how much of it a pair of theirs takes.
+    /// Claims that use it, and how much of its capacity each of their pairs takes.
     users: Vec<(usize, u64)>,
 }
 
-struct Plan {
-    pools: Vec<Pool>,
-    /// The pools of each claim, with what a pair takes.
+struct SharePlan {
+    pools: Vec<SharedCapacity>,
+    /// The pools of each claim, with the capacity that a pair takes.
     pools_of: Vec<Vec<(usize, u64)>>,
     weights: Vec<u128>,
-    /// Pairs that each claim could have if it were alone.
+    /// Upper bound of each claim's pairs without other claims.
     most: Vec<u32>,
     given: Vec<u32>,
 }
 
-impl Plan {
-    fn new(movers: &[FleetMover], claims: &[Claim], limits: &PairLimits) -> Plan {
-        let mut pools: BTreeMap<(u8, &str), Pool> = BTreeMap::new();
-        let mut join = |kind: u8, name, capacity: Option<u64>, claim: usize| {
-            let Some(capacity) = capacity else { return };
-            let new = || Pool { capacity, used: 0, users: Vec::new() };
-            let users = &mut pools.entry((kind, name)).or_insert_with(new).users;
-            match users.last_mut().filter(|(last, _)| *last == claim) {
-                // Movers of one site are at both ends of a pair, but the limits count it once.
-                Some((_, takes)) if kind == 0 => *takes += 1,
-                Some(_) => {}
-                None => users.push((claim, 1)),
-            }
-        };
+impl SharePlan {
+    fn new(movers: &[FleetMover], claims: &[Claim], limits: &PairLimits) -> SharePlan {
+        let mut pools: BTreeMap<(u8, &str), SharedCapacity> = BTreeMap::new();
         let room = room_of_sites(movers);
         for (index, claim) in claims.iter().enumerate() {
             for site in [&claim.source_site, &claim.sink_site] {
-                join(0, site, Some(room.get(&**site).copied().unwrap_or(0)), index);
-                join(1, site, limits.sites.get(site).map(|&most| most.into()), index);
+                let room = Some(room.get(&**site).copied().unwrap_or(0));
+                join_pool(&mut pools, (SITE_ROOM, site), room, index);
+                let limit = limits.sites.get(site).map(|&most| most.into());
+                join_pool(&mut pools, (SITE_LIMIT, site), limit, index);
             }
             let of_user = limits.users.get(&claim.user).copied().or(limits.per_user);
-            join(2, &claim.user, of_user.map(u64::from), index);
+            join_pool(&mut pools, (USER_LIMIT, &claim.user), of_user.map(u64::from), index);
         }
-        let pools: Vec<Pool> = pools.into_values().collect();
+        let pools: Vec<SharedCapacity> = pools.into_values().collect();
         let mut pools_of = vec![Vec::new(); claims.len()];
         for (number, pool) in pools.iter().enumerate() {
             pool.users.iter().for_each(|&(claim, takes)| pools_of[claim].push((number, takes)));
         }
-        Plan {
+        SharePlan {
             pools,
             pools_of,
             weights: claims.iter().map(|claim| weight(claim.priority)).collect(),
@@ -172,9 +164,11 @@ impl Plan {
         self.given[claim] = self.given[claim].max(pairs);
     }
 
-    /// Max-min fair shares in fixed point, above the pair that each has by now; 0 for those that got none.
+    /// Returns the max-min fair shares in fixed point, above the pair that each claim has by now; 0 for
+    /// claims without a pair.
     ///
-    /// All shares grow with one level, by weight, until a pool is full; whoever uses it stays there, the others grow on.
+    /// All shares grow with one level, by weight, until a pool is full. The claims that use it stop there,
+    /// the others grow further.
     fn ideal(&self) -> Vec<u128> {
         let mut ideal: Vec<u128> = self.given.iter().map(|&pairs| u128::from(pairs) * ONE).collect();
         let mut growing: Vec<bool> = self.given.iter().map(|&pairs| pairs > 0).collect();
@@ -192,9 +186,9 @@ impl Plan {
         ideal
     }
 
-    /// The highest level at which all pools suffice.
+    /// Returns the highest level at which all pools suffice.
     fn highest_level(&self, ideal: &[u128], growing: &[bool]) -> u128 {
-        // At this level everybody has what it wants.
+        // At this level every claim has its wish.
         let (mut low, mut high) = (0, u128::from(u32::MAX) * ONE);
         while low < high {
             let middle = (low + high).div_ceil(2);
@@ -210,13 +204,14 @@ impl Plan {
     }
 
     fn at_level(&self, level: u128, claim: usize, ideal: &[u128], growing: &[bool]) -> u128 {
-        match growing[claim] {
-            true => (level * self.weights[claim]).clamp(ONE, u128::from(self.most[claim]) * ONE),
-            false => ideal[claim],
+        if growing[claim] {
+            (level * self.weights[claim]).clamp(ONE, u128::from(self.most[claim]) * ONE)
+        } else {
+            ideal[claim]
         }
     }
 
-    /// Hands out what rounding has left.
+    /// Hands out the pairs lost to rounding.
     fn share_rest(&mut self, ideal: &[u128], in_order: &[usize]) {
         let mut by_fraction = in_order.to_vec();
         by_fraction.sort_by_key(|&claim| std::cmp::Reverse(ideal[claim] % ONE));
@@ -225,14 +220,15 @@ impl Plan {
                 self.try_add(claim);
             }
         }
-        // Pools that are shared in different ways may leave more; nobody is refused a pair that nobody else can have.
+        // Pools that are shared in different ways may leave more: no claim is refused a pair that no other
+        // claim can have.
         let mut hungry = in_order.to_vec();
         while !hungry.is_empty() {
-            let least = |&position: &usize| {
+            let least = (0..hungry.len()).min_by_key(|&position| {
                 let claim = hungry[position];
                 u128::from(self.given[claim]) * ONE / self.weights[claim]
-            };
-            let Some(position) = (0..hungry.len()).min_by_key(least) else { return };
+            });
+            let Some(position) = least else { return };
             if !self.try_add(hungry[position]) {
                 hungry.remove(position);
             }
@@ -240,13 +236,36 @@ impl Plan {
     }
 }
 
-/// Whether a pool suffices for these shares.
-fn fits(pool: &Pool, shares: &[u128]) -> bool {
+/// Kinds of pools: the room of a site's movers, the limit of a site, the limit of a user.
+const SITE_ROOM: u8 = 0;
+const SITE_LIMIT: u8 = 1;
+const USER_LIMIT: u8 = 2;
+
+/// Adds a claim to a pool, unless the capacity is unlimited.
+fn join_pool<'a>(
+    pools: &mut BTreeMap<(u8, &'a str), SharedCapacity>,
+    (kind, name): (u8, &'a str),
+    capacity: Option<u64>,
+    claim: usize,
+) {
+    let Some(capacity) = capacity else { return };
+    let pool =
+        pools.entry((kind, name)).or_insert_with(|| SharedCapacity { capacity, used: 0, users: Vec::new() });
+    match pool.users.last_mut().filter(|(last, _)| *last == claim) {
+        // Movers of one site are at both ends of a pair, but the limits count it once.
+        Some((_, takes)) if kind == SITE_ROOM => *takes += 1,
+        Some(_) => {}
+        None => pool.users.push((claim, 1)),
+    }
+}
+
+/// Returns true if a pool suffices for these shares.
+fn fits(pool: &SharedCapacity, shares: &[u128]) -> bool {
     let used: u128 = pool.users.iter().map(|&(claim, takes)| shares[claim] * u128::from(takes)).sum();
     used <= u128::from(pool.capacity) * ONE
 }
 
-/// Ends of pairs that each site's movers take.
+/// Returns the ends of pairs that each site's movers take.
 pub(super) fn room_of_sites(movers: &[FleetMover]) -> BTreeMap<&str, u64> {
     let mut room = BTreeMap::new();
     for mover in movers.iter().filter(|mover| !mover.is_draining) {
@@ -255,21 +274,20 @@ pub(super) fn room_of_sites(movers: &[FleetMover]) -> BTreeMap<&str, u64> {
     room
 }
 
-/// Pairs that a transfer wants, may have, and could have if all its movers were its own.
+/// Returns the pairs that a transfer wants, may have, and could have with all its movers for itself.
 pub(super) fn most_pairs(movers: &[FleetMover], claim: &Claim) -> u32 {
     // For each protocol: room at the source, at the sink, and of both together.
     let mut room: BTreeMap<u32, [u64; 3]> = BTreeMap::new();
-    let mut count = |index: &usize, ends: &[usize]| {
-        let Some(mover) = movers.get(*index).filter(|mover| !mover.is_draining) else { return };
+    let sources: std::collections::BTreeSet<&usize> = claim.sources.iter().collect();
+    let of_source = claim.sources.iter().map(|index| (index, &[0_usize, 2][..]));
+    let of_sink = claim.sinks.iter().map(|index| {
+        let ends: &[usize] = if sources.contains(index) { &[1] } else { &[1, 2] };
+        (index, ends)
+    });
+    for (&index, ends) in of_source.chain(of_sink) {
+        let Some(mover) = movers.get(index).filter(|mover| !mover.is_draining) else { continue };
         let room = room.entry(mover.protocol).or_default();
         ends.iter().for_each(|&end| room[end] += u64::from(mover.pairs_max));
-    };
-    for index in &claim.sources {
-        count(index, &[0, 2]);
-    }
-    let sources: std::collections::BTreeSet<&usize> = claim.sources.iter().collect();
-    for index in &claim.sinks {
-        count(index, if sources.contains(index) { &[1] } else { &[1, 2] });
     }
     let possible: u64 = room.values().map(|[source, sink, both]| (*source).min(*sink).min(both / 2)).sum();
     let allowed = claim.wanted.min(claim.pairs_max.unwrap_or(u32::MAX));

@@ -69,9 +69,9 @@ fn priorities_are_weights() {
     assert_eq!(shares_of(&movers, &[(5, 99), (6, 99)]), [10, 15]);
     // 10.4 and 15.6: the larger fraction is rounded up, although the other is older.
     assert_eq!(shares_of(&two_sites(26, 26), &[(5, 99), (6, 99)]), [10, 16]);
-    // The least has one nevertheless.
+    // The least claim gets a pair nevertheless.
     assert_eq!(shares_of(&movers, &[(0, 99), (9, 99)]), [1, 24]);
-    // 19 of them would round up to two: the fractions' turn, the large one keeps its own.
+    // 19 of them would round up to two: the fractions come first, the large claim keeps its pairs.
     let mut asked = vec![(5, 99); 10];
     asked.push((9, 99));
     let shares = shares_of(&two_sites(24, 24), &asked);
@@ -116,7 +116,7 @@ fn movers_that_drain_or_speak_otherwise_do_not_count() {
     let mut movers = two_sites(4, 4);
     movers[0].is_draining = true;
     assert_eq!(shares_of(&movers, &[(5, 99)]), [3]);
-    // 1 and 2 speak version 2, as only one at the other site does.
+    // 1 and 2 speak version 2, as does only one mover at the other site.
     (movers[1].protocol, movers[2].protocol, movers[7].protocol) = (2, 2, 2);
     assert_eq!(shares_of(&movers, &[(5, 99)]), [2]);
 }
@@ -195,7 +195,7 @@ proptest! {
     fn nothing_is_exceeded_left_over_or_unfair((movers, claims, limits) in fleets()) {
         let given = shares(&movers, &claims, &limits);
         prop_assert_eq!(&given, &shares(&movers, &claims, &limits));
-        let mut plan = Plan::new(&movers, &claims, &limits);
+        let mut plan = SharePlan::new(&movers, &claims, &limits);
         (0..claims.len()).for_each(|claim| plan.raise_to(claim, given[claim]));
         for pool in &plan.pools {
             prop_assert!(pool.used <= pool.capacity);
@@ -206,10 +206,11 @@ proptest! {
         }
     }
 
-    /// Bertsekas and Gallager's criterion: each is content, or meets a full pool in which nobody has more for its weight.
+    /// Bertsekas and Gallager's criterion: each claim has its wish, or meets a full pool in which no other
+    /// has more for its weight.
     #[test]
     fn ideal_shares_are_max_min_fair((movers, claims, limits) in fleets()) {
-        let mut plan = Plan::new(&movers, &claims, &limits);
+        let mut plan = SharePlan::new(&movers, &claims, &limits);
         (0..claims.len()).for_each(|claim| {
             plan.try_add(claim);
         });

@@ -1,34 +1,35 @@
-//! Which movers of a site can be believed to see the same storage: by the marks that they find where they read and write.
+//! The movers of a site that see the same storage, by the marks that they find at their directories.
 //!
 //! Owns nothing, and decides nothing else.
 
 use std::collections::BTreeMap;
 
-/// What a mover sees at the directory of its own that holds a path.
+/// The mark that a mover sees at its directory for a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sight<'a> {
-    /// The directory, as the mover was told to reach it.
+    /// The directory, by the mover's configuration.
     pub directory: &'a str,
-    /// The mark there; empty where there is none, as on a file system that is read-only.
+    /// The mark there; empty without one, as on a read-only file system.
     pub mark: &'a str,
-    /// Something is known to be wrong with it there: its mark does not count where marks are at odds.
+    /// True if the mover has a known fault there: its mark does not count where marks disagree.
     pub is_doubtful: bool,
 }
 
-/// Whom to believe.
+/// The movers to trust.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Believed {
-    /// Of each of the movers that were asked about, whether it can be used.
+    /// For each of the movers in question, true if it can be used.
     pub is_believed: Vec<bool>,
-    /// Directories at which nobody is believed, as their marks differ and no mark has a majority.
+    /// Directories whose movers are all left out, as their marks differ and no mark has a majority.
     pub at_odds: Vec<String>,
 }
 
-/// Of the movers of a site those that see the same storage.
+/// Finds the movers of a site that see the same storage.
 ///
-/// Marks are compared among movers that reach the same directory. One that most of them see is the site's; where none has most, those
-/// who can't be doubted decide; where they don't either, all of those movers are left out: nobody can tell which of them has not
-/// mounted the file system. Where no mark can be made nothing is known, and all are believed.
+/// Marks are compared among movers that reach the same directory. The mark with a majority is the site's.
+/// Without a majority the movers without a fault decide. If they disagree as well, all movers of that
+/// directory are left out, because it is unknown which of them has not mounted the file system. Where no mark
+/// can be made, all are trusted.
 pub fn same_storage(sights: &[Sight<'_>]) -> Believed {
     let mut tallies: BTreeMap<&str, [BTreeMap<&str, usize>; 2]> = BTreeMap::new();
     for sight in sights.iter().filter(|sight| !sight.mark.is_empty()) {
@@ -38,21 +39,21 @@ pub fn same_storage(sights: &[Sight<'_>]) -> Believed {
             *beyond_doubt.entry(sight.mark).or_default() += 1;
         }
     }
-    let agreed =
-        |[all, beyond_doubt]: [BTreeMap<_, _>; 2]| most_seen(&all).or_else(|| most_seen(&beyond_doubt));
-    let agreed: BTreeMap<&str, Option<&str>> =
-        tallies.into_iter().map(|(directory, marks)| (directory, agreed(marks))).collect();
-    let is_believed = |sight: &Sight<'_>| match agreed.get(sight.directory) {
+    let mut agreed: BTreeMap<&str, Option<&str>> = BTreeMap::new();
+    for (directory, [all, beyond_doubt]) in tallies {
+        agreed.insert(directory, most_seen(&all).or_else(|| most_seen(&beyond_doubt)));
+    }
+    let is_believed = sights.iter().map(|sight| match agreed.get(sight.directory) {
         None => true,
         Some(None) => false,
         Some(Some(mark)) => sight.mark.is_empty() || sight.mark == *mark,
-    };
+    });
     let at_odds =
         agreed.iter().filter(|(_, mark)| mark.is_none()).map(|(directory, _)| (*directory).to_owned());
-    Believed { is_believed: sights.iter().map(is_believed).collect(), at_odds: at_odds.collect() }
+    Believed { is_believed: is_believed.collect(), at_odds: at_odds.collect() }
 }
 
-/// The mark that more movers see than any other.
+/// Returns the mark that more movers see than any other.
 fn most_seen<'a>(marks: &BTreeMap<&'a str, usize>) -> Option<&'a str> {
     let most = marks.values().max()?;
     let mut seen = marks.iter().filter(|(_, count)| *count == most);

@@ -1,32 +1,32 @@
-//! Which pairs hold up the end of a transfer: they have chunks for much longer than others take for one.
+//! The pairs that hold up the end of a transfer: they hold a chunk for much longer than others take for one.
 //!
-//! Owns what it was told of the pairs of one transfer, and decides nothing else. A pair that is slow costs nothing as long as there is
-//! something for the others to take; when all that is left is with slow pairs, it is better given to others: what of it has arrived
-//! by then does not travel again.
+//! Owns the reports of one transfer's pairs, and decides nothing else. A slow pair costs nothing while chunks
+//! are left for the others. When only slow pairs hold chunks, these chunks are given to others; bytes that
+//! have arrived by then do not travel again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Nobody is behind who has had a chunk for less than this.
+/// A pair that has held a chunk for less than this is never behind.
 const AT_LEAST: Duration = Duration::from_secs(10);
 
-/// Nor who has had it for less than this many times of what others take at most.
+/// Nor is a pair that has held it for less than this multiple of the others' longest time.
 const TIMES: u32 = 4;
 
-/// A pair that has told nothing for so long is none.
+/// A pair without a report for this time counts as ended.
 const SPEAKS_EVERY: Duration = Duration::from_secs(4);
 
-/// At which end a pair waits for storage.
+/// The end at which a pair waits for storage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WaitsAt {
-    /// Where it is read.
+    /// At the source.
     Source,
-    /// Where it is written.
+    /// At the sink.
     Sink,
-    /// At neither, or it is not known.
+    /// At neither, or unknown.
     #[default]
     #[serde(other)]
     Neither,
@@ -35,45 +35,45 @@ pub enum WaitsAt {
 /// A mover that holds up a transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Straggler {
-    /// Which.
+    /// The mover.
     pub mover: String,
-    /// At the other end of its pair.
+    /// The mover at the other end of its pair.
     pub other: String,
-    /// Whether it reads.
+    /// True for a mover that reads.
     pub is_source: bool,
-    /// For how long its pair has brought no chunk to its end.
+    /// Time in which its pair has settled no chunk.
     pub held_for: Duration,
-    /// What others take for one at most.
+    /// The others' longest time for a chunk.
     pub others_take: Duration,
 }
 
-/// What is known of the pairs of one transfer. All instants are of one clock.
+/// The pace of one transfer's pairs. All instants are of one clock.
 ///
-/// Memory: some words for each pair of movers that has worked for it.
+/// Memory: some words for each pair of movers that has worked for the transfer.
 #[derive(Clone, Debug, Default)]
 pub struct Stragglers {
-    pairs: BTreeMap<(String, String), Pace>,
+    pairs: BTreeMap<(String, String), PairPace>,
 }
 
-/// How a pair does.
+/// The pace of a pair.
 #[derive(Clone, Debug, Default)]
-struct Pace {
+struct PairPace {
     held: u32,
     waits_at: WaitsAt,
     told_at: Duration,
-    /// When the chunk that it works on was begun, as far as can be told.
+    /// Begin of the present chunk, as far as the reports tell.
     since: Duration,
-    /// The most that one took, if it has brought one to its end.
+    /// The longest time for a chunk, if the pair has settled one.
     longest: Option<Duration>,
 }
 
 impl Stragglers {
-    /// Nothing is known.
+    /// Creates the state without reports.
     pub fn new() -> Stragglers {
         Stragglers::default()
     }
 
-    /// A pair tells how many chunks it has, and what it waits for.
+    /// Takes a pair's report: the number of its chunks and the end at which it waits.
     pub fn report(&mut self, now: Duration, source: &str, sink: &str, held: u32, waits_at: WaitsAt) {
         let pace = self.pace(source, sink);
         if pace.held == 0 {
@@ -82,7 +82,7 @@ impl Stragglers {
         (pace.held, pace.waits_at, pace.told_at) = (held, waits_at, now);
     }
 
-    /// A pair has brought a chunk to its end.
+    /// Records that a pair has settled a chunk.
     pub fn settled(&mut self, now: Duration, source: &str, sink: &str) {
         let pace = self.pace(source, sink);
         let took = now.saturating_sub(pace.since);
@@ -90,23 +90,23 @@ impl Stragglers {
         pace.since = now;
     }
 
-    /// A mover that reads has done something else of the transfer, in one of its pairs.
+    /// Records that a mover that reads has done other work for the transfer, in one of its pairs.
     pub fn goes_on(&mut self, now: Duration, source: &str) {
         for (_, pace) in self.pairs.iter_mut().filter(|(pair, _)| pair.0 == source) {
             pace.since = now;
         }
     }
 
-    fn pace(&mut self, source: &str, sink: &str) -> &mut Pace {
+    fn pace(&mut self, source: &str, sink: &str) -> &mut PairPace {
         self.pairs.entry((source.to_owned(), sink.to_owned())).or_default()
     }
 
-    /// Chunks that pairs have.
+    /// Returns the number of chunks that pairs hold.
     pub fn held(&self, now: Duration) -> u64 {
         self.speaking(now).map(|(_, pace)| u64::from(pace.held)).sum()
     }
 
-    /// Those that are behind, where nothing is left to be taken. None if nobody has shown that it can be done faster.
+    /// Returns the stragglers when no chunk is left to take; none if no other pair has shown a shorter time.
     pub fn behind(&self, now: Duration) -> Vec<Straggler> {
         let behind = self.speaking(now).filter_map(|((source, sink), pace)| {
             let held_for = now.saturating_sub(pace.since);
@@ -120,22 +120,25 @@ impl Stragglers {
         behind.collect()
     }
 
-    /// Whose fault it is: who waits for storage; else who has done well with nobody else, and else the sink.
-    fn is_of_source(&self, source: &str, sink: &str, pace: &Pace) -> bool {
+    /// Returns true if the source's mover is to blame: it waits for storage, or neither does, and only the
+    /// sink's mover has done well with other movers.
+    fn is_of_source(&self, source: &str, sink: &str, pace: &PairPace) -> bool {
         match pace.waits_at {
             WaitsAt::Source => true,
             WaitsAt::Sink => false,
             WaitsAt::Neither => {
-                let did_well = |is_it: &dyn Fn(&(String, String)) -> bool| {
-                    self.pairs.iter().any(|(pair, pace)| is_it(pair) && pace.longest.is_some())
-                };
-                !did_well(&|pair| pair.0 == source && pair.1 != sink)
-                    && did_well(&|pair| pair.0 != source && pair.1 == sink)
+                let (mut source_did_well, mut sink_did_well) = (false, false);
+                for ((other_source, other_sink), pace) in &self.pairs {
+                    let did_well = pace.longest.is_some();
+                    source_did_well |= did_well && other_source == source && other_sink != sink;
+                    sink_did_well |= did_well && other_source != source && other_sink == sink;
+                }
+                !source_did_well && sink_did_well
             }
         }
     }
 
-    fn speaking(&self, now: Duration) -> impl Iterator<Item = ((&String, &String), &Pace)> {
+    fn speaking(&self, now: Duration) -> impl Iterator<Item = ((&String, &String), &PairPace)> {
         let pairs = self.pairs.iter().map(|((source, sink), pace)| ((source, sink), pace));
         pairs.filter(move |(_, pace)| now.saturating_sub(pace.told_at) < SPEAKS_EVERY)
     }
@@ -149,7 +152,7 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    /// Two pairs that begin together, of which the second brings a chunk to its end each second, until `seconds`.
+    /// Two pairs that begin together, of which the second settles a chunk each second, until `seconds`.
     fn watched(slow: (&str, &str), good: (&str, &str), waits_at: WaitsAt, seconds: u64) -> Stragglers {
         let mut stragglers = Stragglers::new();
         for second in 0..seconds {
@@ -169,7 +172,9 @@ mod tests {
 
     #[test]
     fn who_holds_a_chunk_for_many_times_what_others_take_is_behind() {
-        let sight = |seconds| watched(("a", "x"), ("b", "y"), WaitsAt::Neither, seconds);
+        fn sight(seconds: u64) -> Stragglers {
+            watched(("a", "x"), ("b", "y"), WaitsAt::Neither, seconds)
+        }
         assert_eq!(blamed(&sight(10), 9), [], "it may take some seconds");
         assert_eq!(blamed(&sight(13), 12), [("x".into(), false)]);
         assert_eq!(sight(13).held(at(12)), 1);
@@ -201,7 +206,9 @@ mod tests {
 
     #[test]
     fn the_one_that_waits_for_storage_is_to_blame_or_the_one_that_does_well_with_nobody() {
-        let pair = |slow, good, waits_at| blamed(&watched(slow, good, waits_at, 13), 12);
+        fn pair(slow: (&str, &str), good: (&str, &str), waits_at: WaitsAt) -> Vec<(String, bool)> {
+            blamed(&watched(slow, good, waits_at, 13), 12)
+        }
         assert_eq!(pair(("a", "x"), ("b", "y"), WaitsAt::Source), [("a".into(), true)]);
         assert_eq!(pair(("a", "x"), ("b", "y"), WaitsAt::Sink), [("x".into(), false)]);
         assert_eq!(pair(("a", "x"), ("a", "y"), WaitsAt::Neither), [("x".into(), false)]);

@@ -1,55 +1,57 @@
-//! When a source mover asks for its next chunk (Y3): early enough that it does not run dry, late enough that others get
-//! what it could not start on anyway.
+//! The time at which a source mover asks for its next chunk (Y3): early enough that it does not run dry, late
+//! enough that others get the chunks which it could not start yet.
 
 use std::time::Duration;
 
-/// While nothing is known: the paper's (Y3), for its chunks of 1 GiB.
+/// Threshold before the first measurement: the paper's (Y3), for its chunks of 1 GiB.
 pub const THRESHOLD_BYTES_FIRST: u64 = 256 << 20;
 
-/// The same for other chunks: a quarter. A slow mover would take many small ones before it knows that it is slow.
+/// The same for smaller chunks: a quarter. Otherwise a slow mover would take many of them before it knows
+/// that it is slow.
 const FIRST_PART_OF_A_CHUNK: u64 = 4;
 
-/// Never less: so much a socket's buffer holds besides.
+/// Lower bound: a socket's buffer holds as much besides.
 pub const THRESHOLD_BYTES_MIN: u64 = 256 << 10;
 
-/// Never more: with more than a chunk ahead a fast mover would hoard what others could do.
+/// Upper bound: with more than a chunk ahead a fast mover would hoard work of others.
 pub const THRESHOLD_BYTES_MAX: u64 = 1 << 30;
 
-/// Chunks that are asked for at the same time: each lies with one mover from then on.
+/// Upper bound of chunks in one request: each is bound to one mover from then on.
 const CHUNKS_AT_ONCE_MAX: u64 = 32;
 
 /// Weight of a new round trip in the smoothed one, and in its deviation (RFC 6298, 2.3).
 const ROUND_TRIP_WEIGHT: f64 = 0.125;
 const DEVIATION_WEIGHT: f64 = 0.25;
 
-/// So many deviations above the mean a round trip may last (RFC 6298).
+/// Deviations above the mean that a round trip may last (RFC 6298).
 const DEVIATIONS: f64 = 4.0;
 
-/// Seconds in which a session looks what it has left.
+/// Interval in seconds at which a session checks its remaining bytes.
 const LOOK_S: f64 = 0.01;
 
 /// Weight of a higher rate: a mover that has become faster must not run dry.
 const RATE_UP: f64 = 0.5;
 
-/// Weight of a lower one: asking early for a while harms little.
+/// Weight of a lower rate: asking early for a while harms little.
 const RATE_DOWN: f64 = 0.125;
 
-/// The bytes that should be left when the next chunk is asked for: what a mover reads in one request's round trip.
+/// The remaining bytes at which the next chunk is asked for: those that a mover reads in one request's round
+/// trip.
 ///
-/// The round trip is an upper estimate, as TCP makes it for its retransmissions: its smoothed value and four times its
-/// deviation.
+/// The round trip is an upper estimate, as TCP makes it for its retransmissions: its smoothed value and four
+/// times its deviation.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ChunkThreshold {
     /// Smoothed round trip and its deviation, in seconds.
     round_trip: Option<(f64, f64)>,
     bytes_per_s: Option<f64>,
-    /// Bytes of the chunk that was taken last.
+    /// Bytes of the last chunk.
     chunk_bytes: Option<u64>,
 }
 
 impl ChunkThreshold {
-    /// A request for a chunk was answered with one after this time. Time spent waiting because there was none is no round
-    /// trip and must not be told.
+    /// Records the round trip of a request that was answered with a chunk. Waiting for a chunk to exist is no
+    /// part of a round trip and must not be counted.
     pub fn answered(&mut self, round_trip: Duration) {
         let seconds = round_trip.as_secs_f64();
         self.round_trip = Some(match self.round_trip {
@@ -61,7 +63,7 @@ impl ChunkThreshold {
         });
     }
 
-    /// The mover has read so fast of late. A mover with nothing to read must not tell.
+    /// Records the mover's recent read rate. A mover without data to read must not report.
     pub fn reads_at(&mut self, bytes_per_s: u64) {
         let rate = bytes_per_s as f64;
         self.bytes_per_s = Some(match self.bytes_per_s {
@@ -70,12 +72,12 @@ impl ChunkThreshold {
         });
     }
 
-    /// A chunk of so many bytes was taken.
+    /// Records the size of a chunk.
     pub fn took(&mut self, chunk_bytes: u64) {
         self.chunk_bytes = Some(chunk_bytes);
     }
 
-    /// A request is sent when less than this is left to read.
+    /// Returns the threshold: a request is sent when fewer bytes than this are left to read.
     pub fn bytes(&self) -> u64 {
         let bytes = match (self.bytes_per_s, self.round_trip, self.chunk_bytes) {
             (Some(rate), Some((mean, deviation)), _) => {
@@ -87,7 +89,8 @@ impl ChunkThreshold {
         bytes.max(THRESHOLD_BYTES_MIN)
     }
 
-    /// So many chunks like the last one are asked for at once: what is read in a round trip may be several.
+    /// Returns the number of chunks like the last one in a request: the bytes of a round trip may be several
+    /// chunks.
     pub fn chunks_at_once(&self) -> u64 {
         let chunk_bytes = self.chunk_bytes.unwrap_or(u64::MAX).max(1);
         self.bytes().div_ceil(chunk_bytes).clamp(1, CHUNKS_AT_ONCE_MAX)

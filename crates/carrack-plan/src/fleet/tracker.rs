@@ -1,7 +1,7 @@
-//! A manager's view of one transfer: what its log says, and what comes next.
+//! A manager's view of one transfer: the state that its log describes, and the next item of work.
 //!
-//! Owns counts and sets of numbers only, no paths. Whoever gets a transfer's lease feeds a new tracker from the log's
-//! beginning and has what the manager before it had.
+//! Owns counts and sets of numbers only, no paths. A manager that takes a transfer's lease feeds a new
+//! tracker from the log's beginning, and has the state of the manager before it.
 
 use std::collections::BTreeMap;
 
@@ -13,32 +13,33 @@ use super::Found;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileKey(pub u64);
 
-/// Files that one [`Next`] names at most.
+/// Upper bound of the files in one [`Next`].
 pub const NEXT_FILES_MAX: usize = 256;
 
-/// What a transfer's log tells. An entry may come twice, and those of one chunk, file or scan in any order.
+/// An entry of a transfer's log. It may come twice, and those of one chunk, file or scan in any order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrackerEvent {
-    /// A scan has come so far, or is at its end.
+    /// Progress of a scan, or its end.
     Scanned {
-        /// Which of the transfer's scans; a later one has a higher number.
+        /// Number of the scan; a later scan has a higher number.
         attempt: u32,
-        /// What it has found until now.
+        /// Counts of the scan so far.
         found: Found,
-        /// Whether that is all.
+        /// True at the end of the scan.
         is_finished: bool,
     },
-    /// A sink has settled a chunk: all of it is in a journal or was reported as failed.
+    /// A sink has settled a chunk: it is in a journal or was reported as failed, as a whole.
     ChunkSettled {
         /// The attempt of the scan that cut it.
         attempt: u32,
-        /// The chunk.
+        /// Number of the chunk.
         number: u64,
-        /// How often it had been delivered, this time included: a chunk may be carried out twice, and then both moved something.
+        /// Count of deliveries, from 1: a chunk may be carried out twice, and then both deliveries moved
+        /// bytes.
         delivery: u32,
-        /// How it went.
+        /// Outcome of the chunk.
         outcome: Outcome,
-        /// If it is a part of a large file.
+        /// The file, if the chunk is a part of a large file.
         part: Option<PartOf>,
     },
     /// A large file has its metadata and its name, or could not get them.
@@ -47,83 +48,85 @@ pub enum TrackerEvent {
         attempt: u32,
         /// The file.
         file: FileKey,
-        /// Whether it has its name.
+        /// True if it has its name.
         is_done: bool,
     },
-    /// What there was of a large file that failed has been removed.
+    /// The partial data of a failed large file was removed.
     DiscardSettled {
         /// The attempt of the scan that cut it.
         attempt: u32,
         /// The file.
         file: FileKey,
     },
-    /// What is not at the source was looked for at the destination, and removed as far as it might be.
+    /// The deletion at the destination was carried out as far as permitted.
     DeleteSettled {
         /// The attempt of the scan that the item was made for.
         attempt: u32,
-        /// How often it had been delivered, this time included: each time may have removed something.
+        /// Count of deliveries, from 1: each may have removed entries.
         delivery: u32,
         /// Entries that were removed.
         deleted: u64,
-        /// Why others were not, an entry for each reason.
+        /// Reasons for which entries were not removed, one entry each.
         failed: u64,
     },
     /// Files have their further names and directories their metadata, the journals are removed.
     CloseSettled {
         /// The attempt of the scan that the item was made for.
         attempt: u32,
-        /// Names and directories that have not.
+        /// Names and directories that failed.
         failed: u64,
     },
 }
 
-/// What became of a chunk.
+/// The outcome of a chunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Files and links that have their names; none for a part.
     pub files: u64,
-    /// Bytes that are in the sink's journals.
+    /// Bytes in the sink's journals.
     pub bytes: u64,
-    /// Bytes that were sent for it.
+    /// Bytes sent for the chunk.
     pub moved_bytes: u64,
-    /// Entries that could not be copied; 1 for a part that could not.
+    /// Entries that could not be copied; 1 for a failed part.
     pub failed: u64,
 }
 
-/// Where a part belongs.
+/// The file of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartOf {
     /// The file.
     pub file: FileKey,
-    /// Parts that it was cut into.
+    /// Number of the file's parts.
     pub count: u64,
 }
 
-/// What a manager does next.
+/// The manager's next action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Nothing, until the log tells more.
+    /// Nothing, until the log grows.
     Wait,
-    /// Have these files finished: all of their parts are there.
+    /// Finish these files: all of their parts are at the sink.
     FinishFiles(Vec<FileKey>),
-    /// Have what there is of these removed: a part of each has failed, and nobody works on another.
+    /// Remove the partial data of these files: a part of each has failed, and no part is under way.
     DiscardFiles(Vec<FileKey>),
-    /// Have what is not at the source removed at the destination: everything is settled, and nothing has failed.
+    /// Remove entries of the destination that the source does not have: everything is settled, and nothing
+    /// has failed.
     Delete,
-    /// Have the transfer closed: everything else is settled.
+    /// Close the transfer: everything else is settled.
     Close,
-    /// Nothing: it is over.
+    /// Nothing: the transfer is over.
     Over,
 }
 
-/// How far a transfer is, by the scan that counts: the last that is complete, or while none is, the last.
+/// Progress of a transfer by the scan that counts: the last complete one, or the last one while none is
+/// complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Files and links that were found, each name of a file.
+    /// Files and links found, each name of a file.
     pub files_found: u64,
     /// Their bytes.
     pub bytes_found: u64,
-    /// Whether all were found.
+    /// True if the scan is complete.
     pub is_scanned: bool,
     /// Files and links that have their names at the destination.
     pub files_done: u64,
@@ -137,25 +140,27 @@ pub struct Totals {
     pub chunks_found: u64,
     /// Chunks that are settled.
     pub chunks_done: u64,
-    /// Entries of the destination that were removed, as the source has them not; by all scans' items.
+    /// Entries of the destination that were removed because the source does not have them, by the items of
+    /// all scans.
     pub entries_deleted: u64,
 }
 
 /// Follows one transfer's log.
 ///
-/// The last complete scan counts. What is settled of others changes nothing but the bytes moved, for a scan that ended too
-/// early says nothing about what there is. Memory: some sets of numbers for each scan, which hold a run for each gap (as
-/// many as there are chunks under way), and a few words for each large file of which some parts are settled.
+/// The last complete scan counts. Settled items of other scans change only the bytes moved, because an
+/// incomplete scan does not tell which entries exist. Memory: some sets of numbers for each scan, with a run
+/// for each gap (as many as there are chunks under way), and a few words for each large file with some
+/// settled parts.
 #[derive(Clone, Debug, Default)]
 pub struct Tracker {
-    attempts: BTreeMap<u32, Attempt>,
+    attempts: BTreeMap<u32, ScanAttempt>,
     bytes_moved: u64,
     deletes: bool,
     closed: Option<u32>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Attempt {
+struct ScanAttempt {
     found: Found,
     is_finished: bool,
     settled: RangeSet,
@@ -163,50 +168,51 @@ struct Attempt {
     /// Chunks that were carried out, by the count of their delivery.
     moved: BTreeMap<u32, RangeSet>,
     done: Outcome,
-    /// Large files of which some parts are settled.
-    begun: BTreeMap<FileKey, Begun>,
-    finishing: Files,
-    discarding: Files,
+    /// Large files with some settled parts.
+    begun: BTreeMap<FileKey, FileParts>,
+    finishing: FileItems,
+    discarding: FileItems,
     is_delete_asked: bool,
-    /// What each delivery of its item has removed.
+    /// Entries that each delivery of the deletion's item has removed.
     deleted: BTreeMap<u32, u64>,
-    /// What was not removed, as the first of them has told it.
+    /// Failures of the deletion, by the first report.
     delete_failed: u64,
     is_close_asked: bool,
     is_closed: bool,
-    /// What failed at the end.
+    /// Failures of the close.
     close_failed: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Begun {
+struct FileParts {
     parts_settled: u64,
     has_failed: bool,
 }
 
 /// Large files for which an item of work is due.
 #[derive(Clone, Debug, Default)]
-struct Files {
+struct FileItems {
     due: RangeSet,
     asked: RangeSet,
     settled: RangeSet,
-    /// Those of the settled with which it worked. A word of success counts more than one of failure: if somebody came
-    /// second, there was nothing left to do.
+    /// The settled files that succeeded. Success overrides failure: a second delivery finds nothing left to
+    /// do.
     done: RangeSet,
 }
 
 impl Tracker {
-    /// A transfer of which nothing is known.
+    /// Creates the tracker of a transfer with an empty log.
     pub fn new() -> Tracker {
         Tracker::default()
     }
 
-    /// Whether something is to be removed at the destination before the transfer is closed.
+    /// Sets whether entries of the destination are removed before the transfer is closed.
     pub fn set_deletes(&mut self, deletes: bool) {
         self.deletes = deletes;
     }
 
-    /// Takes one entry of the log. One that was there before changes nothing, nor does one behind the transfer's end.
+    /// Takes one entry of the log. A repeated entry changes nothing, nor does an entry after the transfer's
+    /// end.
     pub fn observe(&mut self, event: &TrackerEvent) {
         if self.closed.is_some() {
             return;
@@ -244,14 +250,15 @@ impl Tracker {
                 (attempt.is_closed, attempt.close_failed) = (true, failed);
             }
         }
-        // A close for a scan that a later one has overtaken doesn't count: it moved nothing of what that one found.
+        // A close of a scan that a later one has overtaken does not count: it covered no entry of the later
+        // scan.
         self.closed = self.counting().filter(|number| {
             let attempt = &self.attempts[number];
             attempt.is_closed && attempt.is_settled()
         });
     }
 
-    /// What to do now. Says the same until [`asked`](Self::asked) or the log changes it.
+    /// Returns the next action, the same until [`asked`](Self::asked) or the log changes it.
     pub fn next(&self) -> Next {
         if self.closed.is_some() {
             return Next::Over;
@@ -274,8 +281,8 @@ impl Tracker {
         }
     }
 
-    /// What [`next`](Self::next) said is in the queue. Another manager does not know it, and asks again: the items are such
-    /// that this does no harm.
+    /// Records that the items of [`next`](Self::next) are in the queue. Another manager does not know that
+    /// and publishes them again, which the items are made to tolerate.
     pub fn asked(&mut self, next: &Next) {
         let Some(attempt) = self.counting().and_then(|number| self.attempts.get_mut(&number)) else { return };
         let (asked, files) = match next {
@@ -296,19 +303,19 @@ impl Tracker {
         });
     }
 
-    /// The scan that counts, once one is complete: items of work bear its number.
+    /// Returns the number of the scan that counts, once a scan is complete: items of work carry this number.
     pub fn counting(&self) -> Option<u32> {
         let complete = self.attempts.iter().rev().find(|(_, attempt)| attempt.is_finished);
         self.closed.or(complete.map(|(number, _)| *number))
     }
 
-    /// How far it is. A scan that takes another's place may begin with less.
+    /// Returns the progress. A scan that takes another's place may begin with less.
     pub fn totals(&self) -> Totals {
         let shown = self.counting().or_else(|| self.attempts.keys().next_back().copied());
         let entries_deleted = self.attempts.values().flat_map(|attempt| attempt.deleted.values()).sum();
         let moved = Totals { bytes_moved: self.bytes_moved, entries_deleted, ..Totals::default() };
         let Some(attempt) = shown.and_then(|number| self.attempts.get(&number)) else { return moved };
-        let Attempt { found, done, finishing, close_failed, .. } = attempt;
+        let ScanAttempt { found, done, finishing, close_failed, .. } = attempt;
         let finished = covered_by_both(&finishing.due, &finishing.done);
         let named = if attempt.is_closed { found.names.saturating_sub(*close_failed) } else { 0 };
         Totals {
@@ -324,18 +331,19 @@ impl Tracker {
         }
     }
 
-    /// Whether what is not at the source is still to be removed: not where something failed, as that may be what would be missed.
-    fn is_to_delete(&self, attempt: &Attempt) -> bool {
+    /// Returns true if the deletion is still due. After a failure it is not: the failed entries may be those
+    /// that would be missed.
+    fn is_to_delete(&self, attempt: &ScanAttempt) -> bool {
         self.deletes && attempt.deleted.is_empty() && attempt.failed() == 0
     }
 
-    fn attempt(&mut self, number: u32) -> &mut Attempt {
+    fn attempt(&mut self, number: u32) -> &mut ScanAttempt {
         self.attempts.entry(number).or_default()
     }
 }
 
-impl Attempt {
-    /// Reports only grow, so the largest of each number is the last; the one at the end is exact.
+impl ScanAttempt {
+    /// Reports only grow, so the largest of each number is the last; the final report is exact.
     fn scanned(&mut self, found: Found, is_finished: bool) {
         if self.is_finished {
             return;
@@ -344,7 +352,7 @@ impl Attempt {
         self.found = if is_finished { found } else { self.found.max_of(found) };
     }
 
-    /// Of a chunk that was carried out twice, what the log says first counts.
+    /// The first log entry of a chunk that was carried out twice counts.
     fn chunk_settled(&mut self, number: u64, outcome: Outcome, part: Option<PartOf>) {
         if !add(&mut self.settled, number) {
             return;
@@ -360,8 +368,8 @@ impl Attempt {
         }
     }
 
-    /// A large file fails once, however many of its parts do, and not before all of them are settled: until then somebody
-    /// may be writing.
+    /// A large file fails once, however many of its parts do, and not before all of them are settled: until
+    /// then another mover may be writing.
     fn part_settled(&mut self, part: PartOf, has_failed: bool) {
         let begun = self.begun.entry(part.file).or_default();
         begun.parts_settled += 1;
@@ -373,15 +381,15 @@ impl Attempt {
         }
     }
 
-    /// Entries that could not be read, copied, finished or removed.
+    /// Returns the number of entries that could not be read, copied, finished or removed.
     fn failed(&self) -> u64 {
-        let Files { due, settled, done, .. } = &self.finishing;
+        let FileItems { due, settled, done, .. } = &self.finishing;
         let unfinished = covered_by_both(due, settled) - covered_by_both(due, done);
         let ended = self.delete_failed + self.close_failed;
         self.found.failed + self.done.failed + unfinished + self.discarding.due.covered_bytes() + ended
     }
 
-    /// Whether nothing is left but to close it.
+    /// Returns true if only the close is left.
     fn is_settled(&self) -> bool {
         self.is_finished
             && self.settled.gaps(self.found.chunks).next().is_none()
@@ -390,8 +398,8 @@ impl Attempt {
     }
 }
 
-impl Files {
-    /// The first that are due and neither asked for nor settled.
+impl FileItems {
+    /// Returns the first files that are due and neither asked for nor settled.
     fn to_ask(&self) -> Vec<FileKey> {
         let mut files = Vec::new();
         for run in self.due.iter() {
@@ -415,25 +423,24 @@ impl Files {
     }
 }
 
-/// Puts a number into a set; false if it was there.
+/// Puts a number into a set; returns false if the set had it.
 fn add(set: &mut RangeSet, number: u64) -> bool {
     set.insert(ByteRange::new(number, 1))
 }
 
-/// How many numbers are in both sets.
+/// Returns how many numbers are in both sets.
 fn covered_by_both(a: &RangeSet, b: &RangeSet) -> u64 {
-    let common = |run: ByteRange| {
+    let mut count = 0;
+    for run in a.iter() {
         let end = run.offset + run.len;
         let mut at = run.offset;
-        let mut count = 0;
         while let Some(other) = b.next_from(at).filter(|other| other.offset < end) {
             let other_end = (other.offset + other.len).min(end);
             count += other_end - other.offset;
             at = other_end;
         }
-        count
-    };
-    a.iter().map(common).sum()
+    }
+    count
 }
 
 #[cfg(test)]

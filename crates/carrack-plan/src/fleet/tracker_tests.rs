@@ -67,7 +67,7 @@ fn a_file_is_finished_when_all_its_parts_are_settled() {
     assert_eq!(tracker.next(), finish, "until it was asked for");
     tracker.asked(&finish);
     assert_eq!(tracker.next(), Next::Wait);
-    // The other file has failed, and is discarded only when nobody writes to it.
+    // The other file has failed, and is discarded only when no mover writes to it.
     tracker.observe(&part_settled(1, 3, 1, 2, 0));
     let discard = Next::DiscardFiles(vec![FileKey(1)]);
     assert_eq!(tracker.next(), discard);
@@ -137,12 +137,12 @@ fn what_the_source_has_not_goes_when_everything_is_settled_and_before_the_close(
     assert_eq!(tracker.next(), Next::Wait);
     tracker.observe(&deleted(1, 1, 5, 0));
     assert_eq!((tracker.next(), tracker.totals().entries_deleted), (Next::Close, 5));
-    // Who was killed before it was acknowledged has told it; each delivery counts once.
+    // A mover that was killed before the acknowledgement has logged its deletion; each delivery counts once.
     tracker.observe(&deleted(1, 1, 5, 0));
     tracker.observe(&deleted(1, 2, 3, 1));
     let totals = tracker.totals();
     assert_eq!((totals.entries_deleted, totals.entries_failed), (8, 0));
-    // A scan that counts since has a deletion of its own.
+    // Another scan that counts by now has a deletion of its own.
     tracker.observe(&scanned(2, found(0, 0, 0)));
     assert_eq!(tracker.next(), Next::Delete);
     tracker.observe(&deleted(2, 1, 1, 2));
@@ -187,7 +187,7 @@ fn the_last_complete_scan_counts() {
     tracker.observe(&files_settled(2, 0, 4, 0));
     assert_eq!(tracker.next(), Next::Close);
     tracker.asked(&Next::Close);
-    // A third scan that ends after all takes the second's place, and has a close of its own.
+    // A third scan that ends last takes the second's place, and has a close of its own.
     tracker.observe(&scanned(3, found(1, 8, 80)));
     tracker.observe(&TrackerEvent::CloseSettled { attempt: 2, failed: 0 });
     assert_eq!(tracker.next(), Next::Wait);
@@ -195,7 +195,7 @@ fn the_last_complete_scan_counts() {
     assert_eq!(tracker.next(), Next::Close);
     tracker.observe(&TrackerEvent::CloseSettled { attempt: 3, failed: 0 });
     assert_eq!((tracker.next(), tracker.totals().files_done), (Next::Over, 8));
-    // What comes behind the end changes nothing.
+    // Entries after the end change nothing.
     let at_end = tracker.totals();
     tracker.observe(&scanned(4, found(9, 9, 9)));
     assert_eq!((tracker.next(), tracker.totals()), (Next::Over, at_end));
@@ -232,9 +232,10 @@ fn a_transfer_of_millions_of_files_is_some_runs() {
     let chunks = 101_221;
     for round in 0..chunks / 61 + 1 {
         for n in (0..61).map(|n| round * 61 + n * 37 % 61).filter(|n| *n < chunks) {
-            match n < 1_221 {
-                true => tracker.observe(&files_settled(1, n, 8_192, 0)),
-                false => tracker.observe(&part_settled(1, n, (n - 1_221) / 100, 100, 0)),
+            if n < 1_221 {
+                tracker.observe(&files_settled(1, n, 8_192, 0));
+            } else {
+                tracker.observe(&part_settled(1, n, (n - 1_221) / 100, 100, 0));
             }
             let attempt = &tracker.attempts[&1];
             assert!(attempt.settled.run_count() <= 61 && attempt.begun.len() <= 3);
@@ -262,7 +263,7 @@ fn plans() -> impl Strategy<Value = Plan> {
 }
 
 impl Plan {
-    /// What movers would log for one attempt, but for its close.
+    /// Returns the log of movers for one attempt, without its close.
     fn events(&self, attempt: u32) -> Vec<TrackerEvent> {
         let mut events = Vec::new();
         for (files, failed) in &self.groups {
@@ -277,12 +278,11 @@ impl Plan {
         let chunks = events.len() as u64;
         for (file, parts) in (0..).zip(&self.large) {
             let file = FileKey(file);
-            events.push(match parts.contains(&true) {
-                true => TrackerEvent::DiscardSettled { attempt, file },
-                false => {
-                    let is_done = !self.finish_fails[file.0 as usize];
-                    TrackerEvent::FinishSettled { attempt, file, is_done }
-                }
+            events.push(if parts.contains(&true) {
+                TrackerEvent::DiscardSettled { attempt, file }
+            } else {
+                let is_done = !self.finish_fails[file.0 as usize];
+                TrackerEvent::FinishSettled { attempt, file, is_done }
             });
         }
         events.push(scanned(attempt, found(chunks, 1_000, 1_000)));
@@ -356,7 +356,7 @@ proptest! {
         prop_assert_eq!(totals.bytes_moved, bytes_moved);
     }
 
-    /// Movers carry out what is in the queue, a manager what the tracker says; managers change at any time.
+    /// Movers carry out the queue, a manager follows the tracker; managers change at any time.
     #[test]
     fn a_fleet_with_changing_managers_comes_to_the_end(
         plan in plans(),

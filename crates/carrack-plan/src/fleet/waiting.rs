@@ -1,26 +1,26 @@
-//! Why a transfer has no pair: what it lacks of all that `shares` looks at.
+//! The reason why a transfer has no pair, among all inputs of `shares`.
 //!
 //! Owns nothing, and decides nothing.
 
 use super::shares::{most_pairs, room_of_sites};
 use super::{Claim, FleetMover, PairLimits};
 
-/// What a transfer waits for.
+/// The condition that a transfer waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lack {
     /// A mover that reaches its path at this site.
     Reach {
-        /// Where.
+        /// The site.
         site: String,
-        /// Its source, or its destination.
+        /// True for its source, false for its destination.
         is_source: bool,
     },
-    /// A mover that does not drain, of those that reach its path at this site.
+    /// A mover that does not drain, among those that reach its path at this site.
     Staying {
-        /// Where.
+        /// The site.
         site: String,
     },
-    /// Movers that speak the same protocol, or another one where the only one would be at both ends.
+    /// Movers that speak the same protocol, or a second mover where a single one would be at both ends.
     Match,
     /// The end of a pair of another transfer of its user.
     User {
@@ -29,23 +29,23 @@ pub enum Lack {
     },
     /// The end of a pair of another transfer from or to this site.
     Site {
-        /// Where.
+        /// The site.
         site: String,
         /// Pairs that the site may have.
         most: u32,
     },
     /// Room at a mover of this site.
     Room {
-        /// Where.
+        /// The site.
         site: String,
         /// The movers there, all of which are full.
         movers: usize,
     },
-    /// Others, which are older.
+    /// Older transfers come first.
     Turn,
 }
 
-/// What `claim` lacks, if its share is none though it wants one.
+/// Returns the reason why `claim` has no pair though it wants one; `None` if it has one or wants none.
 pub fn lack(
     movers: &[FleetMover],
     claims: &[Claim],
@@ -71,34 +71,37 @@ pub fn lack(
     if most_pairs(movers, this) == 0 {
         return Some(Lack::Match);
     }
-    let pairs_of = |counts: &dyn Fn(&Claim) -> u32| -> u64 {
-        claims.iter().zip(shares).map(|(claim, &share)| u64::from(share) * u64::from(counts(claim))).sum()
-    };
     if let Some(most) = limits.users.get(&this.user).copied().or(limits.per_user)
-        && pairs_of(&|claim| (claim.user == this.user).into()) >= most.into()
+        && pairs_of(claims, shares, |claim| u32::from(claim.user == this.user)) >= most.into()
     {
         return Some(Lack::User { most });
     }
-    let touches = |claim: &Claim, site: &String| claim.source_site == *site || claim.sink_site == *site;
     for (site, ..) in ends {
         if let Some(&most) = limits.sites.get(site)
-            && pairs_of(&|claim| touches(claim, site).into()) >= most.into()
+            && pairs_of(claims, shares, |claim| u32::from(ends_at(claim, site) > 0)) >= most.into()
         {
             return Some(Lack::Site { site: site.clone(), most });
         }
     }
     let room = room_of_sites(movers);
-    let takes = |claim: &Claim, site: &String| {
-        u32::from(claim.source_site == *site) + u32::from(claim.sink_site == *site)
-    };
     for (site, ..) in ends {
         let room = room.get(&**site).copied().unwrap_or(0);
-        if pairs_of(&|claim| takes(claim, site)) + u64::from(takes(this, site)) > room {
+        if pairs_of(claims, shares, |claim| ends_at(claim, site)) + u64::from(ends_at(this, site)) > room {
             let movers = movers.iter().filter(|mover| mover.site == *site).count();
             return Some(Lack::Room { site: site.clone(), movers });
         }
     }
     Some(Lack::Turn)
+}
+
+/// Sums `count` over all pairs that the claims have.
+fn pairs_of(claims: &[Claim], shares: &[u32], count: impl Fn(&Claim) -> u32) -> u64 {
+    claims.iter().zip(shares).map(|(claim, &share)| u64::from(share) * u64::from(count(claim))).sum()
+}
+
+/// Returns the number of ends at a site, 0 to 2.
+fn ends_at(claim: &Claim, site: &str) -> u32 {
+    u32::from(claim.source_site == site) + u32::from(claim.sink_site == site)
 }
 
 #[cfg(test)]

@@ -1,24 +1,27 @@
-//! How far each method would have been off: on the last days of the history, which are held back.
+//! The error of each forecast method, measured on the last days of the history, which are held back.
 //!
 //! All methods are compared at the same times and only where load was measured; a filled slot proves nothing.
+
+use serde::Serialize;
 
 use super::history::fill;
 use super::models::Method;
 
-/// Times from which history is held back: enough that their hours of the day differ.
+/// Number of times from which history is held back: enough that their hours of the day differ.
 const ORIGINS: usize = 7;
 
-/// From one to the next: 21 hours, so that seven of them lie in six days and at eight times of the day.
+/// Distance between two of them: 21 hours, so that seven lie in six days and at seven times of the day.
 const BETWEEN: usize = 21 * HOUR;
 
 /// Slots in an hour.
 const HOUR: usize = 3600 / super::STEP_S as usize;
 
-/// Below so much of known slots, patterns are those of the filling: only naive methods are tried.
+/// Below this part of known slots, the patterns are those of the filling: only naive methods are tried.
 const KNOWN_MIN: f64 = 0.5;
 
-/// How far ahead.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Length of a forecast.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Horizon {
     /// The next hour.
     Hour,
@@ -27,7 +30,7 @@ pub enum Horizon {
 }
 
 impl Horizon {
-    /// Both.
+    /// Both horizons.
     pub const ALL: [Horizon; 2] = [Horizon::Hour, Horizon::Day];
 
     pub(super) fn slots(self) -> usize {
@@ -38,35 +41,35 @@ impl Horizon {
     }
 }
 
-/// A method's error over a horizon, in the unit of the load.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// A method's error over a horizon, in the unit of the load; its fields are those of `--json` reports.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Backtest {
     /// The method.
     pub method: Method,
-    /// How far ahead it foretold.
+    /// Length of the forecast.
     pub horizon: Horizon,
-    /// The mean of how far it was off.
+    /// Mean absolute error.
     pub mae: f64,
-    /// The root of the mean of the squares of that: large errors count more.
+    /// Root mean square error: large errors count more.
     pub rmse: f64,
-    /// How many slots were compared.
+    /// Number of compared slots.
     pub compared: usize,
 }
 
-/// Every method's errors, for those that the history is long enough for beside what is held back.
+/// Returns the errors of every method for which the history without the held-back part is long enough.
 pub(super) fn run(known: &[Option<f32>]) -> Vec<Backtest> {
     let share = known.iter().flatten().count() as f64 / known.len().max(1) as f64;
     let mut methods: Vec<Method> = Method::ALL.to_vec();
     if share < KNOWN_MIN {
         methods.retain(|method| !matches!(method, Method::Daily | Method::DailyAndWeekly));
     }
-    // The first origin is an hour before the end, so that a method is tried as soon as it can be.
+    // The first origin is an hour before the end, so that a method is tried as soon as possible.
     let origins: Vec<usize> =
         (0..ORIGINS).map_while(|n| known.len().checked_sub(HOUR + n * BETWEEN)).collect();
     methods.retain(|method| origins.first().is_some_and(|&first| first >= method.slots()));
     let most = methods.iter().map(|method| method.slots()).max().unwrap_or(0);
     let origins: Vec<usize> = origins.into_iter().filter(|&origin| origin >= most.max(1)).collect();
-    // Filled by what was known then: a later day that stands in for a missing one would be knowledge of the future.
+    // Filled from earlier slots only: a later day in place of a missing one would be knowledge of the future.
     let pasts: Vec<Vec<f32>> = origins.iter().filter_map(|&origin| fill(&known[..origin])).collect();
     methods.iter().flat_map(|&method| errors_of(method, known, &pasts)).collect()
 }
@@ -97,7 +100,8 @@ fn summary(method: Method, horizon: Horizon, off: &[f64]) -> Backtest {
     Backtest { method, horizon, mae, rmse, compared }
 }
 
-/// The method with the smallest mean error; of equal ones the simplest. Without any history held back: the last load.
+/// Returns the method with the smallest mean error; of equal ones the simplest. Without held-back history:
+/// the last load.
 pub(super) fn best(backtests: &[Backtest], horizon: Horizon) -> Method {
     let tried = backtests.iter().filter(|test| test.horizon == horizon);
     tried.min_by(|a, b| a.mae.total_cmp(&b.mae)).map_or(Method::SameAsNow, |test| test.method)

@@ -6,10 +6,10 @@
 //! | --- | --- |
 //! | `time` | Unix seconds, UTC; a fraction is cut off |
 //! | `target` | the target's name, as `carrack targets` prints it |
-//! | `load` | 0 or more, in one unit for the whole file: a share that is busy, bytes per second, requests per second |
+//! | `load` | 0 or more, in one unit for the file: a busy share, bytes per second, requests per second |
 //!
-//! Empty lines and lines that begin with `#` mean nothing. Nothing is quoted: a name has no comma, no quotation mark. A
-//! `load` that is empty or `NaN` is a gap, as Prometheus' exports have them.
+//! Empty lines and lines that begin with `#` mean nothing. Nothing is quoted: a name has no comma, no
+//! quotation mark. A `load` that is empty or `NaN` is a gap, as Prometheus' exports have them.
 
 use super::Sample;
 
@@ -24,18 +24,18 @@ pub struct CsvSample<'a> {
     pub sample: Sample,
 }
 
-/// A text that is no history.
+/// The reason why a text is no history.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CsvError {
-    /// A column is not there, or there twice.
+    /// A column is missing or repeated.
     #[error("the history's first line has not one column {0} (hint: it begins with time,target,load)")]
     Column(&'static str),
     /// A line has too few fields.
     #[error("line {line} of the history has {fields} fields, fewer than the first line")]
     Fields {
-        /// Its number, from 1.
+        /// Number of the line, from 1.
         line: usize,
-        /// How many it has.
+        /// Number of its fields.
         fields: usize,
     },
     /// A quotation mark.
@@ -43,30 +43,30 @@ pub enum CsvError {
         "line {0} of the history has a quotation mark (hint: fields are not quoted; a target's name has no comma)"
     )]
     Quoted(usize),
-    /// A time that is none.
+    /// An invalid time.
     #[error("line {line} of the history: {value:?} is no time (hint: Unix seconds, like 1767225600)")]
     Time {
-        /// Its number, from 1.
+        /// Number of the line, from 1.
         line: usize,
-        /// What stands there.
+        /// Content of the field.
         value: String,
     },
-    /// A load that is none.
+    /// An invalid load.
     #[error(
         "line {line} of the history: {value:?} is no load (hint: a number, 0 or more; empty where there is none)"
     )]
     Load {
-        /// Its number, from 1.
+        /// Number of the line, from 1.
         line: usize,
-        /// What stands there.
+        /// Content of the field.
         value: String,
     },
 }
 
-/// The samples of a history in CSV, in the order of its lines.
+/// Returns the samples of a history in CSV, in the order of its lines.
 ///
 /// # Errors
-/// At the first line that is wrong: [`CsvError`].
+/// At the first wrong line: [`CsvError`].
 pub fn parse_csv(text: &str) -> Result<Vec<CsvSample<'_>>, CsvError> {
     let numbered = text.lines().enumerate().map(|(place, line)| (place + 1, line.trim()));
     let mut lines = numbered.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
@@ -87,13 +87,13 @@ fn places(header: &str) -> Result<[usize; 3], CsvError> {
     Ok(places)
 }
 
-/// A line's sample; none where its load is missing.
+/// Parses a line; `None` if its load is missing.
 fn sample(line: usize, content: &str, places: [usize; 3]) -> Result<Option<CsvSample<'_>>, CsvError> {
     if content.contains('"') {
         return Err(CsvError::Quoted(line));
     }
-    let field = |place: usize| content.split(',').nth(place).map(str::trim);
-    let [Some(time), Some(target), Some(load)] = places.map(field) else {
+    let fields = places.map(|place| content.split(',').nth(place).map(str::trim));
+    let [Some(time), Some(target), Some(load)] = fields else {
         return Err(CsvError::Fields { line, fields: content.split(',').count() });
     };
     let at_s = seconds(time).ok_or_else(|| CsvError::Time { line, value: time.to_owned() })?;
@@ -105,7 +105,7 @@ fn sample(line: usize, content: &str, places: [usize; 3]) -> Result<Option<CsvSa
     Ok(Some(CsvSample { target, sample: Sample { at_s, load } }))
 }
 
-/// A time as far as a history can have it: up to the year 9999.
+/// Parses a time of a history: up to the year 9999.
 fn seconds(text: &str) -> Option<i64> {
     const MOST: f64 = 253_402_300_800.0;
     let seconds: f64 = text.parse().ok()?;
@@ -121,7 +121,9 @@ mod tests {
     fn columns_are_found_by_name_and_gaps_are_passed_over() {
         let text = "# of the site's exporter\nload,host,time,target\n0.5,a,1767225600,ost1\n\nNaN,a,1767225660,ost1\n,a,1,x\n2e3,b,1767225660.75, ost2 \n";
         let samples = parse_csv(text).expect("a history");
-        let of = |target, at_s, load| CsvSample { target, sample: Sample { at_s, load } };
+        fn of(target: &str, at_s: i64, load: f64) -> CsvSample<'_> {
+            CsvSample { target, sample: Sample { at_s, load } }
+        }
         assert_eq!(samples, [of("ost1", 1_767_225_600, 0.5), of("ost2", 1_767_225_660, 2000.0)]);
     }
 

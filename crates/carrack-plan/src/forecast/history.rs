@@ -1,6 +1,6 @@
-//! One target's measured load, in slots: bounded, whatever comes in.
+//! One target's measured load, in a bounded number of slots.
 //!
-//! Owns the slots and what stands in for those that are missing. Who measures, and in which unit, is not known here.
+//! Owns the slots and the values for missing ones. Knows neither the origin of samples nor their unit.
 
 use std::collections::VecDeque;
 
@@ -8,14 +8,14 @@ use super::backtest::{self, Horizon};
 use super::models::Method;
 use super::{DAY, Forecast, STEP_S, WEEK};
 
-/// Four weeks: a weekly pattern takes two at least, and a plan of work at a site rarely holds for longer than four.
-/// 64 KiB for each target.
+/// Four weeks: a weekly pattern takes two at least, and a plan of work at a site rarely holds for longer than
+/// four. 64 KiB for each target.
 const SLOTS_MOST: usize = 4 * WEEK;
 
-/// A forecast reaches this far at most: a week.
+/// Upper bound of a forecast's length: a week.
 const STEPS_MOST: usize = WEEK;
 
-/// A missing slot is taken from the days around it, so many each way; a gap that is longer has no pattern to be filled by.
+/// Days in each direction from which a missing slot is filled; a longer gap has no pattern to be filled by.
 const DAYS_AROUND: usize = 7;
 
 /// The load of a target at a time.
@@ -27,14 +27,14 @@ pub struct Sample {
     pub load: f64,
 }
 
-/// The mean of a slot's samples; without samples, nothing.
+/// The mean of a slot's samples; `None` without samples.
 #[derive(Clone, Copy, Debug, Default)]
-struct Slot {
+struct LoadSlot {
     mean: f32,
     count: u16,
 }
 
-impl Slot {
+impl LoadSlot {
     fn add(&mut self, load: f64) {
         self.count = self.count.saturating_add(1);
         self.mean += (load as f32 - self.mean) / f32::from(self.count);
@@ -50,14 +50,15 @@ impl Slot {
 /// Samples may come at any times, in any order, and with gaps; those of one slot are averaged.
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    /// The number of the first slot, counted from the epoch.
+    /// Number of the first slot, counted from the epoch.
     first: i64,
-    slots: VecDeque<Slot>,
+    slots: VecDeque<LoadSlot>,
 }
 
 impl History {
-    /// Adds a sample; whether it was kept. One that is no load (negative, not a number), that is older than four weeks before
-    /// the newest, or that comes from after `now_s` is not: a wrong clock would push the whole history out.
+    /// Adds a sample and returns true if it was kept. A sample is dropped if it is no load (negative, not a
+    /// number), older than four weeks before the newest, or later than `now_s`: a wrong clock would displace
+    /// the whole history.
     pub fn add(&mut self, sample: Sample, now_s: i64) -> bool {
         if !(sample.load.is_finite() && sample.load >= 0.0 && sample.at_s <= now_s.saturating_add(STEP_S)) {
             return false;
@@ -71,8 +72,9 @@ impl History {
         }
     }
 
-    /// The slot of a number, made if there is room for it; slots that are too old then go.
-    fn slot(&mut self, number: i64) -> Option<&mut Slot> {
+    /// Returns the slot of a number, created if there is room for it; slots that are then too old are
+    /// removed.
+    fn slot(&mut self, number: i64) -> Option<&mut LoadSlot> {
         let last = self.first + self.slots.len() as i64 - 1;
         if self.slots.is_empty() || number - last >= SLOTS_MOST as i64 {
             self.slots.clear();
@@ -81,11 +83,11 @@ impl History {
             return None;
         }
         while number < self.first {
-            self.slots.push_front(Slot::default());
+            self.slots.push_front(LoadSlot::default());
             self.first -= 1;
         }
         while number >= self.first + self.slots.len() as i64 {
-            self.slots.push_back(Slot::default());
+            self.slots.push_back(LoadSlot::default());
         }
         while self.slots.len() > SLOTS_MOST {
             self.slots.pop_front();
@@ -94,18 +96,18 @@ impl History {
         self.slots.get_mut(usize::try_from(number - self.first).ok()?)
     }
 
-    /// Whether there is no sample.
+    /// Returns true if it has no samples.
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
 
-    /// How much of the time from the first to the last sample has samples, from 0 to 1.
+    /// Returns the part of the time from the first to the last sample that has samples, from 0 to 1.
     pub fn coverage(&self) -> f64 {
         let known = self.slots.iter().filter(|slot| slot.count > 0).count();
         known as f64 / self.slots.len().max(1) as f64
     }
 
-    /// What was measured: the begin of each slot, in Unix seconds, and its mean load.
+    /// Returns the measured slots: the begin of each, in Unix seconds, and its mean load.
     pub fn measured(&self) -> impl Iterator<Item = Sample> + '_ {
         let times = (self.first..).map(|number| number * STEP_S);
         times
@@ -113,19 +115,19 @@ impl History {
             .filter_map(|(at_s, slot)| slot.load().map(|load| Sample { at_s, load: load.into() }))
     }
 
-    /// The load expected from `now_s` on for `ahead_s` seconds, a week at most. None without any sample in the four weeks
-    /// before.
+    /// Returns the load expected from `now_s` on for `ahead_s` seconds, a week at most. `None` without a
+    /// sample in the four weeks before.
     ///
-    /// Of each method that the history is long enough for, the error on held-back history is found; the first hour is by the
-    /// method that was off least over an hour, the rest by the one that was off least over a day. With four
-    /// weeks of history that takes some 80 ms.
+    /// Each method for which the history is long enough is tested on held-back history. The first hour is by
+    /// the method with the smallest error over an hour, the rest by the method with the smallest error over a
+    /// day. With four weeks of history that takes some 80 ms.
     pub fn forecast(&self, now_s: i64, ahead_s: i64) -> Option<Forecast> {
         let now = now_s.div_euclid(STEP_S);
         let until_now = usize::try_from(now + 1 - self.first).ok()?.min(self.slots.len());
         let known: Vec<Option<f32>> = self.slots.iter().take(until_now).map(|slot| slot.load()).collect();
         let filled = fill(&known)?;
         let end = self.first + known.len() as i64;
-        // The slot of now may be measured already; what is wanted begins with it all the same.
+        // The present slot may be measured already; the forecast begins with it all the same.
         let silent = usize::try_from(now - end).unwrap_or(0);
         if silent > SLOTS_MOST {
             return None;
@@ -134,7 +136,7 @@ impl History {
         let backtests = backtest::run(&known);
         let near = backtest::best(&backtests, Horizon::Hour);
         let far = backtest::best(&backtests, Horizon::Day);
-        let ahead = Ahead { filled: &filled, measured: usize::from(now < end), silent, steps };
+        let ahead = ForecastSteps { filled: &filled, measured: usize::from(now < end), silent, steps };
         let by_far = ahead.by(far);
         let mut expected = by_far.clone();
         let hour = Horizon::Hour.slots().min(steps);
@@ -143,15 +145,15 @@ impl History {
     }
 }
 
-/// What is to be foretold: some steps, after some that nobody measured, or after one that is measured already.
-struct Ahead<'a> {
+/// The steps to forecast, after some unmeasured slots, or from a slot that is measured already.
+struct ForecastSteps<'a> {
     filled: &'a [f32],
     measured: usize,
     silent: usize,
     steps: usize,
 }
 
-impl Ahead<'_> {
+impl ForecastSteps<'_> {
     fn by(&self, method: Method) -> Vec<f64> {
         let known = &self.filled[self.filled.len() - self.measured..];
         let foretold = method.foretell(self.filled, self.silent + self.steps);
@@ -160,8 +162,8 @@ impl Ahead<'_> {
     }
 }
 
-/// Every slot with a load: missing ones take the mean of the nearest known ones at the same time of day, or else the last
-/// known before them. None if nothing is known.
+/// Fills every slot: missing ones take the mean of the nearest known ones at the same time of day, or else
+/// the last known before them. `None` if no slot is known.
 pub(super) fn fill(known: &[Option<f32>]) -> Option<Vec<f32>> {
     let mut last = known.iter().flatten().next().copied()?;
     let slots = known.iter().enumerate();
@@ -173,13 +175,16 @@ pub(super) fn fill(known: &[Option<f32>]) -> Option<Vec<f32>> {
 }
 
 fn of_days_around(known: &[Option<f32>], place: usize) -> Option<f32> {
-    let at = |place: Option<usize>| place.and_then(|place| known.get(place).copied().flatten());
-    let before = (1..=DAYS_AROUND).find_map(|days| at(place.checked_sub(days * DAY)));
-    let after = (1..=DAYS_AROUND).find_map(|days| at(Some(place + days * DAY)));
+    let before = (1..=DAYS_AROUND).find_map(|days| load_at(known, place.checked_sub(days * DAY)?));
+    let after = (1..=DAYS_AROUND).find_map(|days| load_at(known, place + days * DAY));
     match (before, after) {
         (Some(before), Some(after)) => Some(f32::midpoint(before, after)),
         (one, other) => one.or(other),
     }
+}
+
+fn load_at(known: &[Option<f32>], place: usize) -> Option<f32> {
+    known.get(place).copied().flatten()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Histories with patterns that are known, and what is foretold of them.
+//! Histories with known patterns, and their forecasts.
 
 use super::*;
 use proptest::prelude::*;
@@ -8,7 +8,7 @@ const HOUR_S: i64 = 3600;
 /// A Monday.
 const START_S: i64 = 1_767_571_200;
 
-/// From -1 to 1, the same for the same place.
+/// From -1 to 1, deterministic by place.
 fn noise(place: i64) -> f64 {
     let mut x = (place as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0xD1B5_4A32_D192_ED03;
     x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -16,7 +16,7 @@ fn noise(place: i64) -> f64 {
     (x >> 11) as f64 / (1_u64 << 52) as f64 - 1.0
 }
 
-/// Computations write from 9 to 17 o'clock; at weekends they do not where there are any.
+/// Computations write from 9 to 17 o'clock; with weekends, not on those.
 fn site(at_s: i64, has_weekends: bool) -> f64 {
     let hour = at_s.rem_euclid(DAY_S) / HOUR_S;
     let is_weekend = (at_s - START_S).div_euclid(DAY_S).rem_euclid(7) >= 5;
@@ -35,7 +35,7 @@ fn history(days: i64, load: impl Fn(i64) -> Option<f64>) -> History {
     history
 }
 
-/// How far a forecast of a day is off the pattern, and how far the last load is.
+/// Returns the error of a day's forecast, and that of the last load.
 fn off(forecast: &Forecast, last: f64, load: impl Fn(i64) -> f64) -> (f64, f64) {
     let steps = forecast.expected.iter().zip((forecast.start_s..).step_by(STEP_S as usize));
     let (mut of_forecast, mut of_last) = (0.0, 0.0);

@@ -1,15 +1,16 @@
-//! How a filled history is continued: naive ways, and by its seasons.
+//! The methods that continue a filled history: naive ones, and by its seasons.
 //!
-//! Each takes slots without gaps and gives the next ones. Which of them is right is for `backtest` to find.
+//! Each method takes slots without gaps and returns the next ones. `backtest` finds the best one.
 
+use serde::{Serialize, Serializer};
 use stlrs::Mstl;
 
 use super::{DAY, WEEK};
 
-/// A way to foretell load.
+/// A method to forecast load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// The last load, on and on. Naive.
+    /// The last load, repeated. Naive.
     SameAsNow,
     /// The load of a day before. Naive.
     DayAgo,
@@ -21,12 +22,18 @@ pub enum Method {
     DailyAndWeekly,
 }
 
+impl Serialize for Method {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
 impl Method {
-    /// All, the simplest first: it wins where others are no better.
+    /// All methods, the simplest first: it wins where others are no better.
     pub const ALL: [Method; 5] =
         [Method::SameAsNow, Method::DayAgo, Method::WeekAgo, Method::Daily, Method::DailyAndWeekly];
 
-    /// What a person calls it.
+    /// Returns the name for people.
     pub fn name(self) -> &'static str {
         match self {
             Self::SameAsNow => "same as now",
@@ -37,7 +44,7 @@ impl Method {
         }
     }
 
-    /// The slots that it needs.
+    /// Returns the number of slots that it needs.
     pub(super) fn slots(self) -> usize {
         match self {
             Self::SameAsNow => 1,
@@ -48,7 +55,8 @@ impl Method {
         }
     }
 
-    /// The next loads after `filled`, which may be shorter than [`slots`](Self::slots): then the last one is carried on.
+    /// Returns the next loads after `filled`, which may be shorter than [`slots`](Self::slots): then the last
+    /// load is repeated.
     pub(super) fn foretell(self, filled: &[f32], steps: usize) -> Vec<f32> {
         let method = if filled.len() < self.slots() { Self::SameAsNow } else { self };
         match method {
@@ -61,12 +69,13 @@ impl Method {
     }
 }
 
-/// The last period, over and over.
+/// Returns the last period, repeated.
 fn again(slots: &[f32], period: usize) -> impl Iterator<Item = f32> + '_ {
     slots[slots.len() - period..].iter().copied().cycle()
 }
 
-/// The last period of each season, the trend's last level, and what is left of the present deviation.
+/// Returns the sum of the last period of each season, the trend's last level, and the fading present
+/// deviation.
 fn by_seasons(filled: &[f32], periods: &[usize], steps: usize) -> Vec<f32> {
     let Ok(parts) = Mstl::fit(filled, periods) else {
         return Method::SameAsNow.foretell(filled, steps);
@@ -88,7 +97,7 @@ fn by_seasons(filled: &[f32], periods: &[usize], steps: usize) -> Vec<f32> {
     next
 }
 
-/// How much of a deviation is left a slot later: the first autocorrelation, from 0 to below 1.
+/// Returns the part of a deviation that is left a slot later: the first autocorrelation, from 0 to below 1.
 fn persistence(remainder: &[f32]) -> f32 {
     let square: f32 = remainder.iter().map(|x| x * x).sum();
     let beside: f32 = remainder.iter().zip(remainder.iter().skip(1)).map(|(x, next)| x * next).sum();

@@ -1,13 +1,14 @@
-//! When a transfer should start: where it takes the least time, before its deadline (L14).
+//! The best start of a transfer: the shortest duration that ends before its deadline (L14).
 
 use super::{Forecast, STEP_S};
 use crate::grants::share_left;
 
-/// A later start has to make the transfer so much shorter. Less is within what forecasts are off by, and waiting has its
-/// own price: until a transfer runs, everything can still happen to it.
+/// A later start must shorten the transfer by this part. Less is within the error of forecasts, and waiting
+/// has a price: until a transfer runs, anything can happen to it.
 const WORTH: f64 = 0.05;
 
-/// How fast a transfer is beside a load: at full rate where there is none, and so much slower as load takes of the target.
+/// The rate of a transfer under a load: the full rate without load, and less by the target's time that load
+/// takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RateModel {
     idle_bytes_per_s: f64,
@@ -15,48 +16,47 @@ pub struct RateModel {
 }
 
 impl RateModel {
-    /// A transfer that moves `idle_bytes_per_s` beside no load, and what sharing leaves it of that ([`share_left`]) beside any.
-    /// `full_load` is in the forecast's unit: 1 for a share that is busy, a target's rate for bytes per second. None if one of
-    /// them is not above 0: the transfer would never end.
+    /// Creates a model of a transfer with `idle_bytes_per_s` without load, and the part that sharing leaves
+    /// ([`share_left`]) with load. `full_load` is in the forecast's unit: 1 for a busy share, a target's rate
+    /// for bytes per second. Returns `None` if one of both is not above 0: the transfer would never end.
     pub fn new(idle_bytes_per_s: f64, full_load: f64) -> Option<Self> {
-        let is_possible = |value: f64| value.is_finite() && value > 0.0;
-        (is_possible(idle_bytes_per_s) && is_possible(full_load))
-            .then_some(Self { idle_bytes_per_s, full_load })
+        let is_possible = [idle_bytes_per_s, full_load].iter().all(|value| value.is_finite() && *value > 0.0);
+        is_possible.then_some(Self { idle_bytes_per_s, full_load })
     }
 
-    /// Bytes per second beside a load.
+    /// Returns the bytes per second under a load.
     pub fn rate(&self, load: f64) -> f64 {
         self.idle_bytes_per_s * share_left(load / self.full_load)
     }
 }
 
-/// When a transfer should run.
+/// The time in which a transfer should run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Window {
-    /// When to start, in Unix seconds.
+    /// Start, in Unix seconds.
     pub start_s: i64,
-    /// When it is expected to be done.
+    /// Expected end.
     pub end_s: i64,
-    /// When it would be done if it started at once.
+    /// Expected end after a start at once.
     pub end_if_now_s: i64,
-    /// Whether it is expected to miss its deadline: then it starts at once.
+    /// True if it is expected to miss its deadline: then it starts at once.
     pub is_late: bool,
 }
 
-/// The best start for `bytes` between now and the deadline: where they take the least time, and of starts that are within 5 %
-/// of that, the first. If none meets the deadline, now.
+/// Returns the best start for `bytes` between now and the deadline: the start with the shortest duration, or
+/// the first start within 5 % of that. If no start meets the deadline, now.
 ///
-/// What lies beyond the forecast counts as its mean load. A tie is never broken by waiting, so with a forecast that is level
-/// the answer is now.
+/// Time beyond the forecast counts with its mean load. Waiting never breaks a tie: with a level forecast the
+/// answer is now.
 pub fn best_window(forecast: &Forecast, bytes: u64, rate: &RateModel, now_s: i64, deadline_s: i64) -> Window {
-    let work = Work::new(forecast, rate);
+    let work = MovableBytes::new(forecast, rate);
     let (now, deadline) = (now_s as f64, deadline_s as f64);
     let bytes = bytes as f64;
     let end_if_now = work.end(now, bytes);
     let starts = work.starts(bytes, deadline).into_iter().chain([now]);
     let mut ways: Vec<(f64, f64)> = starts
         .filter(|start| (now..=deadline).contains(start))
-        // To the second before: to start then can only be a second less good.
+        // To the second before: a start then can only be a second worse.
         .map(|start| start.floor().max(now))
         .map(|start| (start, work.end(start, bytes)))
         .filter(|(_, end)| end.ceil() <= deadline)
@@ -73,8 +73,8 @@ pub fn best_window(forecast: &Forecast, bytes: u64, rate: &RateModel, now_s: i64
     }
 }
 
-/// Bytes that could be moved since the begin of the forecast, at the edges of its steps; straight between them.
-struct Work {
+/// Bytes that could be moved since the begin of the forecast, at the edges of its steps; linear between them.
+struct MovableBytes {
     start: f64,
     moved: Vec<f64>,
     /// Bytes per second before the first edge and after the last.
@@ -82,7 +82,7 @@ struct Work {
     after: f64,
 }
 
-impl Work {
+impl MovableBytes {
     fn new(forecast: &Forecast, rate: &RateModel) -> Self {
         let rates: Vec<f64> = forecast.expected.iter().map(|&load| rate.rate(load)).collect();
         let mut moved = vec![0.0];
@@ -105,7 +105,7 @@ impl Work {
         (self.edge(place), self.moved[place])
     }
 
-    /// Bytes until a time; below 0 before the forecast.
+    /// Returns the bytes until a time; below 0 before the forecast.
     fn moved_until(&self, at: f64) -> f64 {
         let (end, all) = self.last();
         if at >= end {
@@ -119,7 +119,7 @@ impl Work {
         self.moved[place] + (at - self.edge(place)) * rate
     }
 
-    /// When so many bytes are moved.
+    /// Returns the time at which this many bytes are moved.
     fn when(&self, bytes: f64) -> f64 {
         let (end, all) = self.last();
         if bytes >= all {
@@ -137,7 +137,8 @@ impl Work {
         self.when(self.moved_until(start) + bytes)
     }
 
-    /// The starts among which the best is: the time that bytes take changes its slope only where start or end is on an edge.
+    /// Returns the candidates for the best start: the duration changes its slope only where start or end is
+    /// on an edge.
     fn starts(&self, bytes: f64, deadline: f64) -> Vec<f64> {
         let edges = (0..self.moved.len()).map(|place| self.edge(place));
         let ends = edges.clone().chain([deadline]).map(|end| self.when(self.moved_until(end) - bytes));

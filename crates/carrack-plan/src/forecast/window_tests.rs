@@ -1,4 +1,4 @@
-//! Starts, against a search through every second.
+//! Starts, compared with a search through every second.
 
 use super::*;
 use proptest::prelude::*;
@@ -14,7 +14,7 @@ fn rate() -> RateModel {
     RateModel::new(1e6, 1.0).expect("a possible rate")
 }
 
-/// Busy, then idle for an hour, then busy. Nothing of it is rounded.
+/// Busy, then idle for an hour, then busy, without rounding.
 fn day_with_a_gap() -> Forecast {
     const BUSY: f64 = 19.0 / 32.0;
     forecast(0, [vec![BUSY; 24], vec![0.0; 12], vec![BUSY; 252]].concat())
@@ -53,7 +53,7 @@ fn what_would_never_end_is_no_rate() {
     assert_eq!(RateModel::new(1e6, f64::INFINITY), None);
 }
 
-/// The end of bytes from a start, second by second.
+/// Returns the end of a transfer from a start, second by second.
 fn end_by_seconds(forecast: &Forecast, start_s: i64, bytes: f64) -> f64 {
     let mean = forecast.expected.iter().sum::<f64>() / forecast.expected.len() as f64;
     let (mut at_s, mut left) = (start_s, bytes);

@@ -1,5 +1,5 @@
-//! That nobody waits for longer than `WaitingBound` says, that no target has more users than it may have, and that messages may be
-//! lost: one target, any clients.
+//! Tests that no client waits for longer than `WaitingBound`, that no target has more users than allowed, and
+//! that messages may be lost: one target, any clients.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,16 +14,16 @@ use super::{
 
 const TARGET: &str = "OST0000";
 
-/// What chance decides for one batch of a client.
+/// Random events of one batch of a client.
 #[derive(Clone, Copy, Debug)]
 struct Move {
-    /// Until the next batch.
+    /// Time until the next batch.
     pause_ms: u64,
-    /// It has nothing to do for so many batches.
+    /// Number of batches without work.
     rests: u8,
-    /// It gives back what it holds.
+    /// It gives back its grants.
     gives_back: bool,
-    /// The batch does not arrive, or the answer does not.
+    /// The batch or the answer is lost.
     is_lost: bool,
 }
 
@@ -45,7 +45,7 @@ struct State {
     rests: u8,
     grants: Vec<(Grant, Duration)>,
     waits_since: Option<Duration>,
-    /// Since when the server has known of the wish, and the client has had nothing.
+    /// Time since which the server has known of the wish, while the client had no grant.
     heard_at: Option<Duration>,
 }
 
@@ -78,18 +78,18 @@ fn peers(is_lossy: bool, dies: bool) -> impl Strategy<Value = Vec<Peer>> {
     })
 }
 
-/// Clients that speak to a server, all at one target.
+/// Clients of a server, all at one target.
 struct Run<'a> {
     settings: &'a GrantSettings,
     peers: &'a [Peer],
     states: Vec<State>,
     server: GrantServer,
-    /// When it has listened for long enough, and nothing of an earlier server's grants is left.
+    /// Time at which it has listened for long enough, and all grants of an earlier server are over.
     sound_from: Duration,
     most_users: usize,
     loads: Vec<f64>,
     longest: Vec<Duration>,
-    /// When anybody had it last, and wanted it.
+    /// Times of the last use and the last wish of any client.
     had_at: Duration,
     wanted_at: Duration,
 }
@@ -195,7 +195,7 @@ impl<'a> Run<'a> {
         self.sound_from = now + self.settings.silence() + self.settings.lease;
     }
 
-    /// Clients that have the target at this moment, by the server's books.
+    /// Returns the clients that have the target at this moment, by the server's books.
     fn count_users(&mut self, now: Duration) {
         if now >= self.sound_from {
             let targets = self.server.targets(now);
@@ -208,7 +208,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// How long the client has waited, if it has something now.
+    /// Returns the client's wait, if it has a grant now.
     fn measure(&mut self, index: usize, now: Duration, wants: bool, answer: &Answer) {
         let state = &mut self.states[index];
         let first = answer.grants.iter().map(|grant| grant.starts_in_us).min();
@@ -241,7 +241,7 @@ impl<'a> Run<'a> {
 }
 
 fn server(settings: &GrantSettings, peers: &[Peer], epoch: u64, now: Duration) -> GrantServer {
-    // What nobody can have: whoever is guaranteed something is always late.
+    // An impossible guarantee: its client is always late.
     let class = |peer: &Peer| Class {
         weight: peer.weight,
         client_bytes_per_s: if peer.is_guaranteed { u64::MAX } else { 0 },

@@ -1,24 +1,28 @@
-//! Rates that are guaranteed: how far a client or a class is behind its own (L13).
+//! Guaranteed rates: how far a client or a class is behind its own (L13).
 
 use std::time::Duration;
 
 use super::messages::Deadline;
 use super::settings::Class;
 
-/// What a client was denied longer ago than this is lost: it could not take it in, or there was not enough for all.
+/// Upper bound of the lateness: bytes denied earlier are lost, as the client could not take them, or there
+/// was not enough for all.
 const BEHIND_MAX: Duration = Duration::from_secs(5);
 
-/// For how long a client that had more than its minimum can be left alone for it: about what bursts on all targets at once bring.
+/// Upper bound of the time for which a client ahead of its minimum gets no guarantee: about the bytes of
+/// bursts on all targets at once.
 const AHEAD_MAX: Duration = Duration::from_secs(1);
 
-/// A clock that each byte moves on by its time at the guaranteed rate: behind the wall clock, the guarantee is not kept.
+/// A clock that each byte advances by its time at the guaranteed rate: behind the wall clock, the guarantee
+/// is not kept.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RateClock {
     paid_until: Duration,
 }
 
 impl RateClock {
-    /// Books bytes that were moved. `is_hungry`: the client would have moved more; without it nothing was denied.
+    /// Books bytes that were moved. With `is_hungry` the client would have moved more; otherwise no byte was
+    /// denied.
     pub(super) fn charge(&mut self, now: Duration, bytes: u64, bytes_per_s: u64, is_hungry: bool) {
         let oldest = if is_hungry { now.saturating_sub(BEHIND_MAX) } else { now };
         if bytes_per_s == 0 {
@@ -29,25 +33,26 @@ impl RateClock {
         self.paid_until = self.paid_until.saturating_add(span).clamp(oldest, now + AHEAD_MAX);
     }
 
-    /// How far the client is behind.
+    /// Returns how far the client is behind.
     pub(super) fn lateness(&self, now: Duration) -> Duration {
         now.saturating_sub(self.paid_until)
     }
 
-    /// One that begins now.
+    /// Creates a clock that begins now.
     pub(super) fn starting(now: Duration) -> RateClock {
         RateClock { paid_until: now }
     }
 }
 
-/// A class, and the clock of what is guaranteed to all of it.
+/// A class, and the clock of its common guarantee.
 #[derive(Debug)]
 pub(super) struct ClassState {
     pub(super) class: Class,
     pub(super) clock: RateClock,
 }
 
-/// What a client of this class has for itself, by its minimum or its deadline, whichever is more.
+/// Returns the guaranteed rate of a client of this class: its minimum, or the rate of its deadline if that is
+/// higher.
 pub(super) fn guaranteed_to_client(class: &Class, deadline: Option<Deadline>) -> u64 {
     let by_deadline = deadline.map_or(0, |deadline| {
         let rate = u128::from(deadline.bytes_left) * 1_000 / u128::from(deadline.in_ms.max(1));
@@ -80,8 +85,11 @@ mod tests {
     #[test]
     fn a_deadline_makes_a_rate_as_far_as_the_class_allows() {
         let class = Class { client_bytes_per_s: 10, deadline_bytes_per_s: 1_000, ..Class::default() };
-        let rate = |bytes_left, in_ms| guaranteed_to_client(&class, Some(Deadline { bytes_left, in_ms }));
-        assert_eq!((rate(5_000, 10_000), rate(50, 10_000), rate(u64::MAX, 0)), (500, 10, 1_000));
+        fn rate(class: &Class, bytes_left: u64, in_ms: u64) -> u64 {
+            guaranteed_to_client(class, Some(Deadline { bytes_left, in_ms }))
+        }
+        let rates = [rate(&class, 5_000, 10_000), rate(&class, 50, 10_000), rate(&class, u64::MAX, 0)];
+        assert_eq!(rates, [500, 10, 1_000]);
         assert_eq!(guaranteed_to_client(&Class::default(), Some(Deadline { bytes_left: 9, in_ms: 1 })), 0);
     }
 }

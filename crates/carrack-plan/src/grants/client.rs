@@ -1,4 +1,4 @@
-//! The client at one end of a session: what it asks for, what it may work on now, what it gives back.
+//! The client at one end of a session: its wishes, its grants, and the grants that it gives back.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -10,24 +10,24 @@ use super::messages::{Answer, Batch, Deadline, Grant, Held, millis};
 use super::own::OwnTarget;
 use crate::policy::{Service, TargetState};
 
-/// Batches that may be without an answer at a time; of older ones none is expected any more.
+/// Upper bound of batches without an answer; older ones are not expected to be answered any more.
 const UNANSWERED_MAX: usize = 64;
 
-/// How a client goes about it.
+/// Settings of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientSettings {
-    /// How often it sends a batch; the server's [`period`](super::GrantSettings::period).
+    /// Interval between batches; the server's [`period`](super::GrantSettings::period).
     pub period: Duration,
-    /// What lies between two batches at least, however urgent the second one is.
+    /// Minimum time between two batches, even if the second one is urgent.
     pub gap: Duration,
-    /// If nothing was answered for so long, it goes on unmanaged.
+    /// Time without an answer after which the client continues unmanaged.
     pub away_after: Duration,
-    /// A target that others wait for is kept so long with nothing to do: the next object may be about to come
-    /// (anticipatory scheduling, Iyer and Druschel, SOSP 2001).
+    /// Time for which a target that others wait for is kept without work: the next object may be about to
+    /// come (anticipatory scheduling, Iyer and Druschel, SOSP 2001).
     pub linger: Duration,
-    /// A target of which nothing was heard for so long may have changed hands: it is as one that was never asked for.
+    /// Time without news of a target after which it may have changed hands: it counts as never asked for.
     pub stale_after: Duration,
-    /// Threads that it can put to work: grants beyond so many that it does not use are given back if others wait.
+    /// Threads of the client: unused grants beyond this number are given back if others wait.
     pub threads: usize,
 }
 
@@ -44,55 +44,59 @@ impl Default for ClientSettings {
     }
 }
 
-/// What is worth a line to the user, once each time.
+/// An event that is worth a line to the user, once each time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// The server does not answer: the transfer goes on as if nobody shared the file system.
+    /// The server does not answer: the transfer continues as if no other client shared the file system.
     Unmanaged,
-    /// It answers again.
+    /// The server answers again.
     Managed,
 }
 
 /// One end's part in sharing a file system.
 ///
-/// It stands beside the target queues and under their lock. [`may_start`](Self::may_start) says whether an object of a target may be
-/// taken; whoever sends messages calls [`batch`](Self::batch) a few times in a period, and at once when a thread found nothing.
+/// It belongs to the target queues and is used under their lock. [`may_start`](Self::may_start) says whether
+/// an object of a target may be taken. The sender of messages calls [`batch`](Self::batch) a few times in a
+/// period, and at once when a thread found no work.
 ///
-/// Nobody waits for the first answer about a target: it may be started on while it is asked for, with one request. If it turns out that
-/// others have it, that was one round trip in which it was shared.
+/// No thread waits for the first answer about a target: one request may start while it is asked for. If
+/// another client has the target, it was shared for one round trip.
 #[derive(Clone, Debug)]
 pub struct GrantClient {
     name: String,
+    session: String,
     class: String,
     settings: ClientSettings,
-    /// Bytes that are left, and when they shall have been moved.
+    /// Bytes left, and the time by which they shall have been moved.
     deadline: Option<(u64, Duration)>,
     targets: HashMap<TargetId, OwnTarget>,
     by_name: BTreeMap<Arc<str>, TargetId>,
     bytes_moved: u64,
     number: u64,
-    /// Batches that were not answered yet, and when they were sent.
+    /// Unanswered batches with their send times.
     sent: VecDeque<(u64, Duration)>,
     epoch: u64,
-    returns: Vec<Return>,
+    returns: Vec<ReturnedGrant>,
     is_managed: bool,
-    /// Since when answers have been missing.
+    /// Time since which an answer has been missing.
     missing_since: Option<Duration>,
     notice: Option<Notice>,
 }
 
 #[derive(Clone, Debug)]
-struct Return {
+struct ReturnedGrant {
     held: Held,
-    /// The first batch that told it.
+    /// The first batch that reported it.
     told_in: u64,
 }
 
 impl GrantClient {
-    /// `name` is unique among all clients that ever were; a class that the server does not know counts as the empty one.
+    /// Creates a client. `name` is unique among all clients ever; a class that the server does not know
+    /// counts as the empty one.
     pub fn new(name: &str, class: &str, settings: ClientSettings) -> GrantClient {
         GrantClient {
             name: name.to_owned(),
+            session: String::new(),
             class: class.to_owned(),
             settings,
             deadline: None,
@@ -109,23 +113,29 @@ impl GrantClient {
         }
     }
 
-    /// A target is met. Its name is that by which all clients of the file system call it, and no two targets have the same; one that
-    /// was never added is nobody's business and may always be started.
+    /// Makes the client an end of this session, which shares its grants with the other end.
+    #[must_use]
+    pub fn of_session(self, session: &str) -> GrantClient {
+        GrantClient { session: session.to_owned(), ..self }
+    }
+
+    /// Adds a target. All clients of the file system use the same name for it, and no two targets share a
+    /// name. A target that was never added is not shared and may always be started.
     pub fn add_target(&mut self, target: TargetId, name: &str) {
         let name: Arc<str> = name.into();
         self.by_name.insert(Arc::clone(&name), target);
         self.targets.entry(target).or_insert_with(|| OwnTarget::new(name));
     }
 
-    /// Threads that it can put to work from now on.
+    /// Sets the number of threads.
     pub fn set_threads(&mut self, threads: usize) {
         self.settings.threads = threads;
     }
 
-    /// The transfer has moved so many bytes, and so many are left, which shall have been moved by then.
+    /// Sets the deadline by which `left` bytes of the transfer shall have been moved, after `moved` so far.
     ///
-    /// What of them goes over shared targets is judged by what did: nothing at an end in memory, twice as much where both ends are
-    /// in one process.
+    /// The part over shared targets is estimated from the past: nothing at an end in memory, twice as much
+    /// where both ends are in one process.
     pub fn set_deadline(&mut self, at: Duration, moved: u64, left: u64) {
         let own = match moved {
             0 => u128::from(left),
@@ -134,7 +144,7 @@ impl GrantClient {
         self.deadline = Some((u64::try_from(own).unwrap_or(u64::MAX), at));
     }
 
-    /// Whether an object of this target, of which so many are in service, may be begun now.
+    /// Returns true if an object of this target may be begun now while `in_service` are in service.
     pub fn may_start(&self, target: TargetId, in_service: u32, now: Duration) -> bool {
         let Some(target) = self.targets.get(&target) else { return true };
         let silent_since = self.silent_since(now);
@@ -143,13 +153,13 @@ impl GrantClient {
             || target.takes(in_service, now, silent_since)
     }
 
-    /// When a target that may not be started on may be, if nothing changes but the time.
+    /// Returns the time at which a closed target opens, if only the time changes.
     pub fn opens_at(&self, target: TargetId, now: Duration) -> Option<Duration> {
         let grants = &self.targets.get(&target)?.grants;
         grants.iter().map(|grant| grant.from).filter(|from| *from > now).min()
     }
 
-    /// Bytes of a target are about to be read or written.
+    /// Records that bytes of a target are about to be read or written.
     pub fn started(&mut self, target: TargetId, bytes: u64, now: Duration) {
         let silent_since = self.silent_since(now);
         let Some(target) = self.targets.get_mut(&target) else { return };
@@ -159,19 +169,19 @@ impl GrantClient {
         }
     }
 
-    /// They have been.
+    /// Records that bytes of a target were read or written.
     pub fn finished(&mut self, target: TargetId, service: Service, now: Duration) {
         let Some(target) = self.targets.get_mut(&target) else { return };
         self.bytes_moved = self.bytes_moved.saturating_add(service.bytes);
         target.finished(service, now);
     }
 
-    /// When the next batch is due if nothing urgent comes up.
+    /// Returns the time of the next batch if no urgent one comes before.
     pub fn batch_at(&self) -> Duration {
         self.sent.back().map_or(Duration::ZERO, |(_, at)| *at + self.settings.period)
     }
 
-    /// The next batch, if one is due or something is urgent. `states` are those of the target queues.
+    /// Returns the next batch, if one is due or urgent. `states` are those of the target queues.
     pub fn batch(&mut self, now: Duration, states: &[TargetState]) -> Option<Batch> {
         self.look(now, states);
         let last = self.sent.back().map(|(_, at)| *at);
@@ -188,12 +198,13 @@ impl GrantClient {
         Some(self.say(now))
     }
 
-    /// The last batch: everything is given back.
+    /// Returns the last batch, which gives everything back.
     pub fn leave(&mut self) -> Batch {
         self.number += 1;
         self.targets.values_mut().for_each(|target| target.grants.clear());
         Batch {
             client: self.name.clone(),
+            session: self.session.clone(),
             number: self.number,
             epoch: self.epoch,
             bytes_moved: self.bytes_moved,
@@ -203,11 +214,11 @@ impl GrantClient {
         }
     }
 
-    /// Takes an answer in. One that was overtaken by a later one is no matter.
+    /// Takes an answer. An answer that a later one has overtaken is ignored.
     pub fn answered(&mut self, now: Duration, answer: &Answer) {
         let Some(index) = self.sent.iter().position(|(number, _)| *number == answer.number) else { return };
         let sent_at = self.sent[index].1;
-        // The last one stays: the next is due a period after it.
+        // The last batch stays: the next is due a period after it.
         self.missing_since = self.sent.get(index + 1).map(|(_, at)| *at);
         let keeps = index + usize::from(index + 1 < self.sent.len());
         self.sent.drain(..keeps);
@@ -228,22 +239,22 @@ impl GrantClient {
         }
     }
 
-    /// Whether the server's word counts; without it every target may be started on.
+    /// Returns true while the server's answers count; otherwise every target may be started.
     pub fn is_managed(&self) -> bool {
         self.is_managed
     }
 
-    /// What the user has not been told yet.
+    /// Returns the notice that the user has not seen yet.
     pub fn take_notice(&mut self) -> Option<Notice> {
         self.notice.take()
     }
 
-    /// Since when an answer has been missing, if that is longer than is usual.
+    /// Returns the time since which an answer has been missing, if that is longer than usual.
     fn silent_since(&self, now: Duration) -> Option<Duration> {
         self.missing_since.filter(|at| *at + self.settings.period / 2 <= now)
     }
 
-    /// Takes over how the queues stand, and what the time has ended.
+    /// Updates the targets from the queues and from the time.
     fn look(&mut self, now: Duration, states: &[TargetState]) {
         let (missing_since, stale_after) = (self.missing_since, self.settings.stale_after);
         self.targets.values_mut().for_each(|target| target.pass_time(now, missing_since, stale_after));
@@ -255,12 +266,13 @@ impl GrantClient {
         if self.missing_since.is_some_and(|at| at + self.settings.away_after <= now) && self.is_managed {
             self.is_managed = false;
             self.notice = Some(Notice::Unmanaged);
-            // What is held may be another's by the time the server is back.
+            // Another client may have the targets by the time that the server is back.
             self.targets.values_mut().for_each(|target| target.grants.clear());
         }
     }
 
-    /// Something can't wait for the period's end: work that was not asked for yet, or a target for which others wait.
+    /// Returns true if a batch can't wait for the period's end: for new work, or for a target that others
+    /// wait for.
     fn is_urgent(&self, now: Duration) -> bool {
         let linger = self.settings.linger;
         self.is_managed
@@ -270,7 +282,7 @@ impl GrantClient {
             })
     }
 
-    /// Gives back what others wait for and this end does not use.
+    /// Gives back grants that others wait for and this end does not use.
     fn give_back(&mut self, now: Duration) {
         let ClientSettings { period, linger, threads, .. } = self.settings;
         let (mut over, mut unused, mut used) = (Vec::new(), Vec::new(), 0);
@@ -292,7 +304,7 @@ impl GrantClient {
             let Some(target) = self.targets.get_mut(&id) else { continue };
             if let Some(index) = target.grants.iter().position(|own| own.id == grant) {
                 let held = target.grants.remove(index).held(&target.name, now, true);
-                self.returns.push(Return { held, told_in: self.number + 1 });
+                self.returns.push(ReturnedGrant { held, told_in: self.number + 1 });
             }
         }
     }
@@ -314,6 +326,7 @@ impl GrantClient {
         });
         let mut batch = Batch {
             client: self.name.clone(),
+            session: self.session.clone(),
             class: self.class.clone(),
             number: self.number,
             epoch: self.epoch,
@@ -336,7 +349,7 @@ impl GrantClient {
         batch
     }
 
-    /// Takes what the answer says of each target, but for what was given back meanwhile.
+    /// Takes the grants of the answer for each target, except those given back meanwhile.
     fn take_grants(&mut self, now: Duration, sent_at: Duration, answer: &Answer) {
         let mut told: BTreeMap<&str, Vec<&Grant>> = BTreeMap::new();
         for grant in &answer.grants {
@@ -347,7 +360,7 @@ impl GrantClient {
         for target in self.targets.values_mut() {
             let grants = told.remove(&*target.name).unwrap_or_default();
             target.take_grants(&grants, sent_at, now);
-            // Who only listens yet has refused nothing.
+            // A server that only listens has refused nothing.
             if !answer.is_settling {
                 target.learn(answer.number, now);
             }

@@ -45,7 +45,7 @@ fn answer(batch: &Batch, grants: &[Grant]) -> Answer {
     Answer { epoch: 7, number: batch.number, grants: grants.to_vec(), ..Answer::default() }
 }
 
-/// A client that was answered at 1 ms.
+/// A client with an answer at 1 ms.
 fn granted(grants: &[Grant]) -> GrantClient {
     let mut client = client();
     let batch = client.batch(ms(0), &[state(X, 9, 0), state(Y, 9, 0)]).unwrap();
@@ -95,7 +95,7 @@ fn makes_no_more_requests_than_it_may() {
 fn begins_nothing_that_others_would_wait_for() {
     let mut client = granted(&[grant(1, "x", 0, 100, true), grant(2, "y", 0, 100, false)]);
     for target in [X, Y] {
-        // They took 40 and 60 ms, of which each waited for the one before it: 20 ms apart.
+        // They took 40 and 60 ms, of which each waited for the request before it: 20 ms apart.
         for (took, ended) in [(20, 20), (40, 40), (60, 60)] {
             client.finished(target, Service { time: ms(took), bytes: 1 }, ms(ended));
         }
@@ -121,7 +121,7 @@ fn stops_at_the_bytes_and_gives_back() {
     let [back] = &batch.returns[..] else { panic!("{batch:?}") };
     assert_eq!((back.id, back.objects, back.bytes, back.busy_us), (1, 3, 3 * MIB, 21_000));
     assert_eq!((batch.bytes_moved, batch.asks.len(), batch.held.len()), (3 * MIB, 2, 1));
-    // Until somebody has heard it, it is said again; an earlier answer does not bring it back.
+    // It is repeated until the server has answered it; an earlier answer does not bring it back.
     let again = client.batch(ms(124), &[state(X, 6, 0), state(Y, 9, 0)]).unwrap();
     assert_eq!(again.returns, batch.returns);
     client.answered(ms(125), &answer(&batch, &[grant(2, "y", 0, 500, false)]));
@@ -139,10 +139,10 @@ fn a_deadline_is_for_what_goes_over_shared_targets() {
         (deadline.bytes_left / MIB, deadline.in_ms)
     };
     assert_eq!(left_at(101, 0, 100 * MIB), (100, 899));
-    // Read and written by one process: it has moved twice what has arrived.
+    // Read and written by one process: it has moved twice the bytes that arrived.
     assert_eq!(left_at(301, MIB, 99 * MIB), (198, 699));
     assert_eq!(left_at(1_501, 2 * MIB, 98 * MIB), (196, 0));
-    // Mostly between targets that nobody shares.
+    // Mostly between targets that are not shared.
     assert_eq!(left_at(1_701, 60 * MIB, 40 * MIB), (4, 0));
 }
 
@@ -154,7 +154,7 @@ fn waits_a_moment_for_the_next_object_before_it_gives_back() {
     assert!(client.batch(ms(60), &idle).is_none());
     let batch = client.batch(ms(70), &idle).unwrap();
     assert_eq!(batch.returns.iter().map(|held| held.id).collect::<Vec<_>>(), [1]);
-    // What nobody waits for is kept, and said to be idle.
+    // A grant without other waiting clients is kept, and reported as idle.
     assert!(batch.held.len() == 1 && batch.held[0].is_idle && batch.asks.is_empty());
 }
 

@@ -1,4 +1,4 @@
-//! What the server knows of each client.
+//! The server's state of each client.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -6,38 +6,42 @@ use std::time::Duration;
 use super::classes::{ClassState, RateClock, guaranteed_to_client};
 use super::messages::{Batch, Moved};
 use super::settings::GrantSettings;
-use super::turns::{ClientKey, Standing};
+use super::turns::{ClientKey, ClientStanding};
 
-/// A client, as its last batch has left it.
+/// A client, by its last batch.
 #[derive(Debug)]
-pub(super) struct Client {
+pub(super) struct ClientState {
     pub(super) name: String,
+    /// True if it consists of the ends of a session, which have names of their own.
+    pub(super) is_party: bool,
     pub(super) class: String,
     number: u64,
     pub(super) heard_at: Duration,
     bytes_moved: u64,
-    /// The same by target. One that this server was told of first when it had moved some already counts from there.
+    /// The same by target. If the server first heard of the target after some bytes, it counts from there.
     moved: BTreeMap<String, u64>,
     is_known_from_its_start: bool,
     threads: usize,
     clock: RateClock,
-    /// How far it, or its class, was behind what is guaranteed when it last spoke. Not how far it is now: of two that are equally late the
-    /// one that does not speak would seem the later one, and neither would have its turn.
+    /// Lateness of the client or its class behind the guarantee when it last sent a batch. Not the present
+    /// lateness: of two equally late clients the silent one would seem the later one, and neither would have
+    /// its turn.
     lateness: Duration,
-    /// Until when it has targets that others want too; and the same in order.
+    /// End of its grants at targets that others want too; and the same in order.
     contended: BTreeMap<String, Duration>,
     ends: Vec<Duration>,
-    /// What its last batch asked for.
+    /// Targets that its last batch asked for.
     asked: BTreeSet<String>,
-    /// The target that it has waited for the longest, and since when.
+    /// The target that it has waited for the longest, and the start of the wait.
     oldest: Option<(String, Duration)>,
 }
 
-impl Client {
-    /// One that this is the first batch of.
-    pub(super) fn new(batch: &Batch, now: Duration) -> Client {
-        Client {
+impl ClientState {
+    /// Creates the state of a client from its first batch.
+    pub(super) fn new(batch: &Batch, now: Duration) -> ClientState {
+        ClientState {
             name: batch.client.clone(),
+            is_party: !batch.session.is_empty(),
             class: String::new(),
             number: 0,
             heard_at: now,
@@ -54,7 +58,8 @@ impl Client {
         }
     }
 
-    /// Takes in what a batch says of the client itself, and of its class; false if a later one was heard before.
+    /// Takes the client's own data from a batch, and charges its class; returns false if a later batch was
+    /// heard before.
     pub(super) fn hear(&mut self, now: Duration, batch: &Batch, name: &str, class: &mut ClassState) -> bool {
         if batch.number <= self.number {
             return false;
@@ -74,18 +79,21 @@ impl Client {
         true
     }
 
-    /// Bytes by target that no batch has told before.
+    /// Returns bytes by target that no batch has reported before.
     pub(super) fn newly_moved<'b>(&mut self, batch: &'b Batch) -> Vec<(&'b str, u64)> {
-        let Client { moved: known, is_known_from_its_start, .. } = self;
-        let newly = |moved: &'b Moved| {
-            let before = known.insert(moved.target.clone(), moved.bytes);
-            let before = before.unwrap_or(if *is_known_from_its_start { 0 } else { moved.bytes });
-            (&*moved.target, moved.bytes.saturating_sub(before))
-        };
-        batch.moved.iter().map(newly).filter(|(_, bytes)| *bytes > 0).collect()
+        let ClientState { moved: known, is_known_from_its_start, .. } = self;
+        let mut newly = Vec::new();
+        for Moved { target, bytes } in &batch.moved {
+            let before = known.insert(target.clone(), *bytes);
+            let before = before.unwrap_or(if *is_known_from_its_start { 0 } else { *bytes });
+            if *bytes > before {
+                newly.push((&**target, *bytes - before));
+            }
+        }
+        newly
     }
 
-    /// What it asks for now; returns what it asked for before and does not any more.
+    /// Sets the targets that it asks for; returns those that it asked for before and does not any more.
     pub(super) fn set_asked(&mut self, asked: BTreeSet<String>) -> Vec<String> {
         let gone = self.asked.difference(&asked).cloned().collect();
         self.asked = asked;
@@ -117,28 +125,34 @@ impl Client {
         self.oldest = oldest.map(|(target, since)| (target.to_owned(), since));
     }
 
-    /// Whether it has threads for one more target that others want, from `start` on. For what it has waited for the longest it
-    /// may have one too many, once it has waited for long: so targets change hands even if all have enough.
+    /// Returns true if it has threads for one more target that others want, from `start` on. For the target
+    /// that it has waited for the longest it may exceed its threads by one after a long wait, so that targets
+    /// change hands even if all clients have enough.
     fn has_room(&self, settings: &GrantSettings, target: &str, now: Duration, start: Duration) -> bool {
         let count = self.ends.len() - self.ends.partition_point(|end| *end <= start);
-        let is_oldest =
-            |(oldest, since): &(String, Duration)| oldest == target && *since + settings.aged() <= now;
-        count < self.threads || (count == self.threads && self.oldest.as_ref().is_some_and(is_oldest))
+        let is_oldest = self
+            .oldest
+            .as_ref()
+            .is_some_and(|(oldest, since)| oldest == target && *since + settings.aged() <= now);
+        count < self.threads || (count == self.threads && is_oldest)
     }
 }
 
-/// How a client stands for a grant of this target from `start` on, if it was heard of lately.
+/// Returns a client's standing for a grant of this target from `start` on; `None` if it has been silent.
 pub(super) fn standing(
     settings: &GrantSettings,
-    clients: &BTreeMap<ClientKey, Client>,
+    clients: &BTreeMap<ClientKey, ClientState>,
     target: &str,
     now: Duration,
     start: Duration,
     key: ClientKey,
-) -> Option<Standing> {
+) -> Option<ClientStanding> {
     let client = clients.get(&key)?;
     if client.heard_at + settings.silence() < now {
         return None;
     }
-    Some(Standing { has_room: client.has_room(settings, target, now, start), lateness: client.lateness })
+    Some(ClientStanding {
+        has_room: client.has_room(settings, target, now, start),
+        lateness: client.lateness,
+    })
 }

@@ -1,4 +1,4 @@
-//! A policy that keeps to grants.
+//! A scheduling policy that keeps to grants.
 
 use std::time::Duration;
 
@@ -6,22 +6,22 @@ use carrack_model::TargetId;
 
 use crate::policy::{Policy, Service, TargetState, Verdict};
 
-/// Who says which targets may be worked on now; a [`GrantClient`](super::GrantClient) is behind it.
+/// Access to the targets that may be worked on now, backed by a [`GrantClient`](super::GrantClient).
 pub trait Gate: Send {
-    /// Whether an object of this target, of which so many are in service, may be begun now.
+    /// Returns true if an object of this target may be begun now while `in_service` are in service.
     fn may_start(&self, target: TargetId, in_service: u32, now: Duration) -> bool;
 
-    /// When a target that may not be started on may be, if nothing changes but the time.
+    /// Returns the time at which a closed target opens, if only the time changes.
     fn opens_at(&self, target: TargetId, now: Duration) -> Option<Duration>;
 
-    /// Bytes of a target are about to be moved.
+    /// Records that bytes of a target are about to be moved.
     fn started(&mut self, target: TargetId, bytes: u64, now: Duration);
 
-    /// They have been.
+    /// Records that bytes of a target were moved.
     fn finished(&mut self, target: TargetId, service: Service, now: Duration);
 }
 
-/// Lets another policy choose among the targets that are granted: to it the others are as if blocked.
+/// Lets another policy choose among the granted targets: the others appear as blocked.
 pub struct Granted<G> {
     policy: Box<dyn Policy>,
     gate: G,
@@ -30,7 +30,7 @@ pub struct Granted<G> {
 }
 
 impl<G: Gate> Granted<G> {
-    /// The targets that `gate` opens, by the choice of `policy`.
+    /// Creates a policy that chooses by `policy` among the targets that `gate` opens.
     pub fn new(policy: Box<dyn Policy>, gate: G) -> Granted<G> {
         Granted { policy, gate, open: Vec::new() }
     }
@@ -39,9 +39,9 @@ impl<G: Gate> Granted<G> {
 impl<G: Gate> Policy for Granted<G> {
     fn choose(&mut self, now: Duration, targets: &[TargetState]) -> Option<usize> {
         self.open.clear();
-        let is_open = |state: &TargetState| self.gate.may_start(state.target, state.in_service, now);
         self.open.extend(targets.iter().map(|state| TargetState {
-            is_blocked: state.is_blocked || (state.waiting > 0 && !is_open(state)),
+            is_blocked: state.is_blocked
+                || (state.waiting > 0 && !self.gate.may_start(state.target, state.in_service, now)),
             ..*state
         }));
         self.policy.choose(now, &self.open)

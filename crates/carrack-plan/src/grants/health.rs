@@ -1,73 +1,75 @@
-//! What computation leaves of a target (L11, L15).
+//! The part of a target that computation leaves to transfers (L11, L15).
 
 use std::time::Duration;
 
 use super::settings::GrantSettings;
 
-/// The floor: however busy a target is, transfers have it for so much of the time.
+/// Lower bound of the part of the time that transfers get, however busy the target is.
 pub const SHARE_MIN: f64 = 0.05;
 
-/// Less load than this counts as none: it is within what feeds tell of an idle target, and a target that is not rested at all
-/// need not change hands. Not more than needed: computation that transfers keep from a target is hardly seen there.
+/// Load below this counts as none: feeds report as much of an idle target, and a target that is not rested
+/// need not change hands. Not larger than necessary: load from computation that transfers displace is hardly
+/// visible there.
 const LOAD_IGNORED: f64 = 0.05;
 
-/// Computation is left so many times what it was seen to use, so that it can use more if it wants more: what it is left is
-/// the most that it can be seen to use.
+/// Factor between the load of computation and the part left to it, so that its load can grow: it can't be
+/// seen to use more than it is left.
 const HEADROOM: f64 = 1.5;
 
-/// Requests that a client makes at a time of a target that computation uses. With a second one waiting a disk goes on
-/// where its head is and lets computation's requests stand.
+/// Upper bound of a client's requests at a target that computation uses. With a second one waiting a disk
+/// continues where its head is and delays computation's requests.
 const REQUESTS_BESIDE_COMPUTATION: u32 = 1;
 
-/// A load that was not told anew for so long is not known any more.
+/// Validity of a reported load.
 const VALID: Duration = Duration::from_secs(300);
 
 /// The part of a target that computation uses, from 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Load {
-    /// Of late.
+    /// The recent load.
     pub present: f64,
-    /// What its regular pattern says of the next minutes.
+    /// The load that the regular pattern predicts for the next minutes.
     pub expected: f64,
 }
 
-/// The last that was told, and when.
+/// The last reported load, with its time.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Told {
+pub(super) struct ReportedLoad {
     pub(super) load: Load,
     pub(super) at: Duration,
 }
 
-/// How a target may be used now.
+/// The permitted use of a target.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Allowance {
-    /// Clients at a time.
+    /// Number of clients at a time.
     pub(super) users: usize,
     /// The part of the time in which each of these places is used.
     duty: f64,
-    /// How long a burst lasts at most.
+    /// Upper bound of a burst.
     pub(super) burst: Duration,
-    /// Requests at a time of each of them, where computation is: what it asks for shall not stand behind a client's whole threads.
+    /// Upper bound of each client's requests where computation uses the target: its requests shall not wait
+    /// behind all threads of a client.
     pub(super) requests_max: Option<u32>,
 }
 
-impl Told {
+impl ReportedLoad {
     pub(super) fn is_known(&self, now: Duration) -> bool {
         now.saturating_sub(self.at) < VALID
     }
 }
 
-/// The part of a target's time that transfers have beside computation that uses so much of it: `1 − 1.5 · load`, the whole of it below
-/// 0.05, and never less than [`SHARE_MIN`].
+/// Returns the part of a target's time that transfers have besides computation with this load: `1 − 1.5 ·
+/// load`, all the time below 0.05, and never less than [`SHARE_MIN`].
 pub fn share_left(load: f64) -> f64 {
     if load < LOAD_IGNORED { 1.0 } else { (1.0 - HEADROOM * load).max(SHARE_MIN) }
 }
 
 impl Allowance {
-    /// Of `users` privileged users computation leaves `users ·` [`share_left`]. That many places there are, rounded up, each used for
-    /// its part of the time: so it is one rule above one user and below. Bursts become shorter by the same part, so that
-    /// rests are short as well.
-    pub(super) fn new(settings: &GrantSettings, told: Option<Told>, now: Duration) -> Allowance {
+    /// Computes the allowance: computation leaves `users ·` [`share_left`] of `users` privileged users. The
+    /// number of places is that, rounded up, and each is used for its part of the time: so one rule holds
+    /// above one user and below. Bursts become shorter by the same part, so that rests are short as well.
+    pub(super) fn new(settings: &GrantSettings, told: Option<ReportedLoad>, now: Duration) -> Allowance {
         let load = told.filter(|told| told.is_known(now)).map_or(0.0, |told| told.load.worst());
         let left = share_left(load);
         let users = f64::from(settings.users.max(1)) * left;
@@ -78,29 +80,32 @@ impl Allowance {
         Allowance { users: places as usize, duty, burst, requests_max }
     }
 
-    /// Whether places are never rested: a holder may go on if nobody waits.
+    /// Returns true if places are never rested: a holder may continue if no other client waits.
     pub(super) fn is_full(&self) -> bool {
         self.duty >= 1.0
     }
 
-    /// How long a burst takes a place, the rest after it included.
+    /// Returns the time that a burst takes a place, with the rest after it.
     pub(super) fn cycle(&self) -> Duration {
         self.burst + self.rest(self.burst)
     }
 
-    /// How long a place is left alone after it was used for so long.
+    /// Returns the rest of a place after a use of this length.
     pub(super) fn rest(&self, used: Duration) -> Duration {
         if self.is_full() { Duration::ZERO } else { used.mul_f64(1.0 / self.duty - 1.0) }
     }
 }
 
 impl Load {
-    /// The higher one: a target that will be busy in a minute is left alone before, as one that is busy now.
+    /// Returns the higher load: a target that will be busy in a minute is left alone in advance.
     fn worst(self) -> f64 {
-        // What a feed makes of a division by zero is no load.
-        let sane = |value: f64| if value.is_finite() { value.clamp(0.0, 1.0) } else { 0.0 };
         sane(self.present).max(sane(self.expected))
     }
+}
+
+/// Bounds a load to 0 to 1; a feed's division by zero counts as no load.
+fn sane(load: f64) -> f64 {
+    if load.is_finite() { load.clamp(0.0, 1.0) } else { 0.0 }
 }
 
 #[cfg(test)]
@@ -111,7 +116,7 @@ mod tests {
 
     fn allowance(users: u32, load: f64) -> Allowance {
         let settings = GrantSettings { users, ..GrantSettings::default() };
-        let told = Told { load: Load { present: load, expected: 0.0 }, at: Duration::ZERO };
+        let told = ReportedLoad { load: Load { present: load, expected: 0.0 }, at: Duration::ZERO };
         Allowance::new(&settings, Some(told), Duration::from_secs(1))
     }
 
@@ -134,11 +139,11 @@ mod tests {
 
     #[test]
     fn a_feed_that_has_ended_limits_nobody() {
-        let told = Told { load: Load { present: 1.0, expected: 1.0 }, at: Duration::ZERO };
+        let told = ReportedLoad { load: Load { present: 1.0, expected: 1.0 }, at: Duration::ZERO };
         let settings = GrantSettings::default();
         assert!(!Allowance::new(&settings, Some(told), VALID - Duration::from_millis(1)).is_full());
         assert!(Allowance::new(&settings, Some(told), VALID).is_full());
-        let nonsense = Told { load: Load { present: f64::NAN, expected: f64::INFINITY }, at: VALID };
+        let nonsense = ReportedLoad { load: Load { present: f64::NAN, expected: f64::INFINITY }, at: VALID };
         assert!(Allowance::new(&settings, Some(nonsense), VALID).is_full());
     }
 

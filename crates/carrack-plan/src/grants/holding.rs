@@ -1,46 +1,52 @@
-//! One privilege, as the server has it.
+//! One privilege, as the server keeps it.
 
 use std::time::Duration;
 
 use super::messages::{Grant, Held, micros};
-use super::turns::{ClientKey, Turn};
+use super::turns::{ClientKey, GrantTurn};
 
 /// A client's privilege to use a target for a while.
 #[derive(Clone, Debug)]
 pub(super) struct Holding {
     pub(super) id: u64,
     pub(super) client: ClientKey,
-    /// When it begins; later than now where it follows another one.
+    /// Begin; in the future where it follows another privilege.
     pub(super) start: Duration,
-    /// When the present burst began.
+    /// Begin of the present burst.
     pub(super) burst_start: Duration,
-    /// When it ends, if somebody waits.
+    /// End of the present burst, if others wait.
     pub(super) burst_end: Duration,
-    /// Until when the client was told that it has it.
+    /// End of the grant as the client knows it.
     pub(super) until: Duration,
-    /// What the present burst was charged.
-    pub(super) turn: Turn,
-    /// What the client has told.
-    pub(super) used: Use,
+    /// The charge for the present burst.
+    pub(super) turn: GrantTurn,
+    /// The use that the client has reported.
+    pub(super) used: GrantUse,
     /// Bytes after which it stops, and those moved when the burst began.
     pub(super) bytes_max: Option<u64>,
     pub(super) bytes_at_burst: u64,
-    /// Requests at a time.
+    /// Upper bound of requests in flight.
     pub(super) requests_max: Option<u32>,
     pub(super) others_wait: bool,
 }
 
-/// What a grant was used for, as far as it was told.
+/// The use of a grant, by the client's reports.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Use {
+pub(super) struct GrantUse {
     pub(super) bytes: u64,
     pub(super) at: Duration,
     pub(super) is_idle: bool,
 }
 
 impl Holding {
-    /// A burst from `start` on.
-    pub(super) fn new(id: u64, client: ClientKey, start: Duration, burst: Duration, turn: Turn) -> Holding {
+    /// Creates a privilege with a burst from `start` on.
+    pub(super) fn new(
+        id: u64,
+        client: ClientKey,
+        start: Duration,
+        burst: Duration,
+        turn: GrantTurn,
+    ) -> Holding {
         Holding {
             id,
             client,
@@ -49,7 +55,7 @@ impl Holding {
             burst_end: start + burst,
             until: start + burst,
             turn,
-            used: Use::default(),
+            used: GrantUse::default(),
             bytes_max: None,
             bytes_at_burst: 0,
             requests_max: None,
@@ -61,15 +67,15 @@ impl Holding {
         self.start <= now
     }
 
-    /// Begins another burst, as nobody waits.
-    pub(super) fn go_on(&mut self, now: Duration, burst: Duration, turn: Turn) {
+    /// Begins another burst, as no other client waits.
+    pub(super) fn go_on(&mut self, now: Duration, burst: Duration, turn: GrantTurn) {
         self.burst_start = now;
         self.burst_end = now + burst;
         self.turn = turn;
         self.bytes_at_burst = self.used.bytes;
     }
 
-    /// Begins earlier than it was planned.
+    /// Begins earlier than planned.
     pub(super) fn pull_to(&mut self, now: Duration) {
         let earlier = self.start.saturating_sub(now);
         for time in [&mut self.start, &mut self.burst_start, &mut self.burst_end, &mut self.until] {
@@ -77,17 +83,17 @@ impl Holding {
         }
     }
 
-    /// How long the present burst took if it ends at `at`.
+    /// Returns the length of the present burst if it ends at `at`.
     pub(super) fn took(&self, at: Duration) -> Duration {
         at.saturating_sub(self.burst_start)
     }
 
-    /// What it was used for so far.
+    /// Records the use so far.
     pub(super) fn tell(&mut self, now: Duration, held: &Held) {
-        self.used = Use { bytes: held.bytes.max(self.used.bytes), at: now, is_idle: held.is_idle };
+        self.used = GrantUse { bytes: held.bytes.max(self.used.bytes), at: now, is_idle: held.is_idle };
     }
 
-    /// The rate at which it was used, once it was used for long enough to tell.
+    /// Returns the rate of its use, once it was used for long enough to tell.
     pub(super) fn bytes_per_s(&self) -> Option<f64> {
         let span = self.used.at.saturating_sub(self.start).as_secs_f64();
         (span >= 0.02 && self.used.bytes > 0).then(|| self.used.bytes as f64 / span)

@@ -1,70 +1,74 @@
-//! What clients and the server say to each other.
+//! The messages between clients and the server.
 //!
-//! Each message tells all that its sender knows of the other's matters, so that any of them may be lost, come twice, or late.
-//! Times are spans, counted from when the message was made: nobody's clock has to agree with anybody's.
+//! Each message has the full state of its sender, so that any message may be lost, repeated or late. Times
+//! are spans, counted from the creation of the message: clocks need not agree.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// A span as messages have it.
+/// Returns a span in microseconds, as messages have it.
 pub(super) fn micros(span: Duration) -> u64 {
     u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// The same where that is fine enough.
+/// The same in milliseconds, where that is fine enough.
 pub(super) fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// All that a client has to say about all of its targets.
+/// A client's report on all of its targets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default)]
 pub struct Batch {
-    /// Who it is: unique among all that were ever started, one for each end of a session.
+    /// Name of the client: unique among all that were ever started, one for each end of a session.
     pub client: String,
-    /// The class that it is of; one that the server does not know counts as the empty one.
+    /// The session of the client, unique among sessions; empty for a client of its own. The ends of a session
+    /// share their grants.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub session: String,
+    /// Class of the client; a class that the server does not know counts as the empty one.
     pub class: String,
     /// Grows with each batch: of two the server believes the later one.
     pub number: u64,
-    /// The epoch of the last answer; 0 before there was one. Grants of another epoch are taken up anew.
+    /// The epoch of the last answer; 0 before the first. Grants of another epoch are adopted.
     pub epoch: u64,
-    /// Threads that it can put to work: of targets that others want it gets about so many at a time.
+    /// Threads of the client: of contended targets it gets about this many at a time.
     pub threads: u32,
-    /// When it wants to be done.
+    /// Deadline of the client.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Deadline>,
-    /// Bytes that it has moved from or to all targets since it began.
+    /// Bytes moved from or to all targets since the client began.
     pub bytes_moved: u64,
-    /// Every target that it has work for, held or not.
+    /// Every target with waiting work, held or not.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub asks: Vec<Ask>,
-    /// Every grant that it holds.
+    /// Every grant that the client holds.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<Held>,
-    /// What it has moved from or to each target, as far as that was not in a batch that was answered.
+    /// Bytes moved from or to each target, as far as no answered batch had them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub moved: Vec<Moved>,
-    /// Grants that it gives back; told again until a batch that told it is answered.
+    /// Grants that the client gives back; repeated until a batch with them is answered.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub returns: Vec<Held>,
-    /// It ends, and so does everything that it holds and asks for.
+    /// The client ends, with all of its grants and wishes.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub leaves: bool,
 }
 
-/// When a client wants to be done: this makes a rate that is guaranteed to it as far as its class allows.
+/// A client's deadline, which becomes a guaranteed rate as far as its class allows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Deadline {
-    /// What is to be moved until then.
+    /// Bytes to move until then.
     pub bytes_left: u64,
-    /// From now.
+    /// Time from now.
     pub in_ms: u64,
 }
 
-/// What a client has moved from or to a target, under whichever grants.
+/// Bytes that a client has moved from or to a target, under any grant.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Moved {
@@ -85,11 +89,11 @@ pub struct Ask {
     pub objects: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// For how long it has been asked for: a server that was started anew gets the order back by it.
+    /// Time since the first wish: a restarted server recovers the order from it.
     pub waits_us: u64,
 }
 
-/// A grant that a client holds or gives back, and what it was used for.
+/// A grant that a client holds or gives back, and its use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default)]
@@ -98,9 +102,9 @@ pub struct Held {
     pub id: u64,
     /// Its target.
     pub target: String,
-    /// When it begins, as the client has understood.
+    /// Time to its begin, as the client knows it.
     pub starts_in_us: u64,
-    /// When it ends, as the client has understood.
+    /// Time to its end, as the client knows it.
     pub ends_in_us: u64,
     /// Objects moved under it so far.
     pub objects: u64,
@@ -108,27 +112,27 @@ pub struct Held {
     pub bytes: u64,
     /// The time that the target took for them, summed over its requests.
     pub busy_us: u64,
-    /// Nothing waits and nothing is in service: somebody else may have it.
+    /// True if no work waits and none is in service: another client may have it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_idle: bool,
 }
 
-/// What the server has to say to a client.
+/// The server's answer to a client.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default)]
 pub struct Answer {
-    /// The server's start; another one after each.
+    /// Number of the server's start, different for each start.
     pub epoch: u64,
-    /// The batch that this answers.
+    /// Number of the answered batch.
     pub number: u64,
     /// The class that the client counts as.
     pub class: String,
-    /// The server has just begun and listens to what clients hold. It has refused nothing yet: who is unmanaged stays so, and a target of
-    /// which nothing was known may be started on as before.
+    /// True while a restarted server listens to the clients' grants. It has refused nothing yet: an unmanaged
+    /// client stays so, and an unknown target may be started as before.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_settling: bool,
-    /// Every grant that the client has on the targets it spoke of. What it holds beside these has ended.
+    /// Every grant of the client on the targets of its batch. Its other grants have ended.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub grants: Vec<Grant>,
 }
@@ -138,21 +142,21 @@ pub struct Answer {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default)]
 pub struct Grant {
-    /// Of all grants of an epoch, which it is.
+    /// Number of the grant, unique in its epoch.
     pub id: u64,
     /// The target.
     pub target: String,
-    /// When it begins; 0 for now.
+    /// Time to its begin; 0 for now.
     pub starts_in_us: u64,
-    /// When it ends, unless a later answer says more.
+    /// Time to its end, unless a later answer extends it.
     pub ends_in_us: u64,
-    /// Bytes that may be moved under it, those included that were; all if nothing is said.
+    /// Upper bound of bytes moved under it, with those moved so far; `None` for no bound.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes_max: Option<u64>,
-    /// Requests at a time; any number if nothing is said.
+    /// Upper bound of requests in flight; `None` for no bound.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests_max: Option<u32>,
-    /// Others wait for the target: it is given back as soon as it is not needed.
+    /// True if others wait for the target: the grant is given back as soon as it is not needed.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub others_wait: bool,
 }

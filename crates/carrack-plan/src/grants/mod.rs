@@ -1,8 +1,9 @@
-//! Sharing a file system: who may work on which of its targets, and for how long (L10, L11, L13, L15).
+//! Sharing of a file system: which clients may work on which targets, and for how long (L10, L11, L13, L15).
 //!
-//! One [`GrantServer`] for each file system keeps, for each target, who asks for it and who has the privilege to use it. Every
-//! transfer has a [`GrantClient`] at each end, beside its target queues. They speak in [`Batch`]es and [`Answer`]s, a few a
-//! second; who carries these is no matter here. `docs/sharing-planning.md` has the rules and the proof that nobody starves.
+//! One [`GrantServer`] for each file system keeps, for each target, the clients that wait for it and those
+//! that may use it. Every transfer has a [`GrantClient`] at each end, next to its target queues. Client and
+//! server exchange [`Batch`]es and [`Answer`]s, a few a second; the caller transports them.
+//! `docs/sharing-planning.md` has the rules and the proof that no client starves.
 //!
 //! Nothing here knows a clock, a network or another thread.
 
@@ -14,6 +15,7 @@ mod health;
 mod holding;
 mod messages;
 mod own;
+mod parties;
 mod server;
 mod settings;
 mod target;
@@ -32,6 +34,8 @@ pub use view::{TargetView, ViewOfHolder, ViewOfWaiting};
 mod bound_tests;
 #[cfg(test)]
 mod client_tests;
+#[cfg(test)]
+mod parties_tests;
 #[cfg(test)]
 mod server_tests;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a client knows of one target, and the grants that it has on it.
+//! A client's state of one target, with its grants.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,31 +6,33 @@ use std::time::Duration;
 use super::messages::{Ask, Grant, Held, Moved, micros};
 use crate::policy::{Service, TargetState};
 
-/// Weight of the last request in how far requests lie apart.
+/// Weight of the last request in the interval between requests.
 const APART_WEIGHT: f64 = 0.2;
 
-/// One target, as the client has it.
+/// One target, as the client keeps it.
 #[derive(Clone, Debug)]
 pub(super) struct OwnTarget {
     pub(super) name: Arc<str>,
     pub(super) waiting: usize,
     waiting_bytes: u64,
     pub(super) in_service: u32,
-    /// Since when it has been wanted without a grant.
+    /// Time since which it has been wanted without a grant.
     wanted_since: Option<Duration>,
-    /// The first of the batches that have asked for it ever since, and the last.
+    /// The first and the last of the batches that have asked for it ever since.
     asked_in: Option<(u64, u64)>,
-    /// When the server last spoke of it.
+    /// Time of the server's last word on it.
     known_at: Option<Duration>,
     pub(super) used_at: Duration,
-    /// When its last request ended, and how far its requests lie apart of late while it has some; zero while that is not known.
+    /// End of its last request, and the recent interval between its requests while it has some; zero while
+    /// unknown.
     ended_at: Duration,
     apart: Duration,
     pub(super) grants: Vec<OwnGrant>,
     moved: OwnBytes,
 }
 
-/// Bytes that were moved from or to a target: in all, in the last batch that told it, and as far as that was answered.
+/// Bytes moved from or to a target: in all, in the last batch that reported it, and in the last answered
+/// batch.
 #[derive(Clone, Copy, Debug, Default)]
 struct OwnBytes {
     all: u64,
@@ -39,8 +41,8 @@ struct OwnBytes {
     heard: u64,
 }
 
-/// A grant as the client has it. From the batch's way and the answer's it takes the shorter: it begins no earlier and ends no later
-/// than the server thinks.
+/// A grant as the client has it. It starts at the later and ends at the earlier of the possible times, as the
+/// travel time of batch and answer is unknown.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OwnGrant {
     pub(super) id: u64,
@@ -73,12 +75,12 @@ impl OwnTarget {
         }
     }
 
-    /// Whether something was moved that no answered batch has told.
+    /// Returns true if bytes were moved that no answered batch has reported.
     pub(super) fn has_untold(&self) -> bool {
         self.moved.all > self.moved.heard
     }
 
-    /// That, for the batch with this number.
+    /// Returns the unreported bytes, for the batch with this number.
     pub(super) fn tell_moved(&mut self, number: u64) -> Option<Moved> {
         if !self.has_untold() {
             return None;
@@ -87,12 +89,12 @@ impl OwnTarget {
         Some(Moved { target: (*self.name).to_owned(), bytes: self.moved.all })
     }
 
-    /// Whether the server has said who may use it: before, it may be started on.
+    /// Returns true if the server has answered about it: before, one request may start.
     pub(super) fn is_known(&self) -> bool {
         self.known_at.is_some()
     }
 
-    /// The grant under which an object may be begun now.
+    /// Returns the grant under which an object may be begun now.
     pub(super) fn open_grant(
         &mut self,
         now: Duration,
@@ -101,7 +103,7 @@ impl OwnTarget {
         self.grants.iter_mut().find(|grant| grant.is_open(now, silent_since))
     }
 
-    /// Bytes were moved, under the grant that they were begun under or the one that came after it.
+    /// Records a finished request, under the latest grant that has begun.
     pub(super) fn finished(&mut self, service: Service, now: Duration) {
         self.used_at = now;
         self.note_end(service, now);
@@ -114,8 +116,8 @@ impl OwnTarget {
         }
     }
 
-    /// A request took its own time if the target was idle before it, and else the time since the one before it: what it waited for others
-    /// does not count.
+    /// Measures a request: its own time if the target was idle before, else the time since the request before
+    /// it. Waiting for other requests does not count.
     fn note_end(&mut self, service: Service, now: Duration) {
         let apart = service.time.min(now.saturating_sub(self.ended_at));
         self.ended_at = now;
@@ -125,7 +127,7 @@ impl OwnTarget {
         };
     }
 
-    /// Whether one more request may be made while so many are in service.
+    /// Returns true if one more request may start while `in_service` are in service.
     pub(super) fn takes(&self, in_service: u32, now: Duration, silent_since: Option<Duration>) -> bool {
         // With an answer missing, a grant's end is no end.
         let done_at =
@@ -134,7 +136,7 @@ impl OwnTarget {
         grants.any(|grant| grant.takes(in_service, done_at))
     }
 
-    /// Nothing is known of its queue: it is empty unless [`look`](Self::look) says otherwise. What the time has ended is over.
+    /// Resets the queue's state until [`look`](Self::look) updates it, and removes grants that have ended.
     pub(super) fn pass_time(
         &mut self,
         now: Duration,
@@ -150,12 +152,12 @@ impl OwnTarget {
         }
     }
 
-    /// Nothing to do, nothing held, nothing to tell.
+    /// Returns true if it has no work, no grants and no unreported bytes.
     pub(super) fn is_quiet(&self) -> bool {
         self.waiting == 0 && self.in_service == 0 && self.grants.is_empty() && !self.has_untold()
     }
 
-    /// How its queue stands.
+    /// Takes the state of its queue.
     pub(super) fn look(&mut self, now: Duration, state: &TargetState) {
         self.waiting = state.waiting;
         self.waiting_bytes = state.waiting_bytes;
@@ -164,25 +166,25 @@ impl OwnTarget {
         self.wanted_since = (state.waiting > 0 && has_none).then(|| self.wanted_since.unwrap_or(now));
     }
 
-    /// Work that the batch with this number, the last one, did not ask for.
+    /// Returns true for work that the last batch, with this number, did not ask for.
     pub(super) fn is_news(&self, last: u64) -> bool {
         let was_asked = self.asked_in.is_some_and(|(_, in_last)| in_last == last);
         self.waiting > 0 && self.grants.is_empty() && !was_asked
     }
 
-    /// Nothing to do, for so long that nothing may come.
+    /// Returns true if it has been without work for the linger time, so that probably no more comes.
     pub(super) fn is_dry(&self, grant: &OwnGrant, now: Duration, linger: Duration) -> bool {
         let idle_since = self.used_at.max(grant.from);
         self.waiting == 0 && self.in_service == 0 && idle_since + linger <= now
     }
 
-    /// Others wait, and it is not used any more.
+    /// Returns true if others wait for a grant that is not used any more.
     pub(super) fn is_over(&self, grant: &OwnGrant, now: Duration, linger: Duration) -> bool {
         let is_used_up = grant.is_used_up() && self.in_service == 0;
         grant.others_wait && grant.from <= now && (is_used_up || self.is_dry(grant, now, linger))
     }
 
-    /// The wish for it, if there is one, in the batch with this number.
+    /// Returns the wish for it, if there is one, for the batch with this number.
     pub(super) fn ask(&mut self, number: u64, now: Duration) -> Option<Ask> {
         if self.waiting == 0 {
             self.asked_in = None;
@@ -197,7 +199,7 @@ impl OwnTarget {
         })
     }
 
-    /// An answer that no longer leaves open who may use it: to the batch with this number.
+    /// Learns from the answer to the batch with this number that the use of the target is decided.
     pub(super) fn learn(&mut self, number: u64, now: Duration) {
         if self.moved.said_in <= number {
             self.moved.heard = self.moved.said;
@@ -207,11 +209,14 @@ impl OwnTarget {
         }
     }
 
-    /// What the answer to a batch sent at `sent_at` says of it: that is all that is held.
+    /// Replaces the grants by those of the answer to a batch sent at `sent_at`.
     pub(super) fn take_grants(&mut self, grants: &[&Grant], sent_at: Duration, now: Duration) {
         let known = std::mem::take(&mut self.grants);
-        let of = |id| known.iter().find(|grant| grant.id == id);
-        self.grants = grants.iter().map(|grant| OwnGrant::new(grant, of(grant.id), sent_at, now)).collect();
+        let grants = grants.iter().map(|grant| {
+            let known = known.iter().find(|known| known.id == grant.id);
+            OwnGrant::new(grant, known, sent_at, now)
+        });
+        self.grants = grants.collect();
     }
 }
 
@@ -235,17 +240,20 @@ impl OwnGrant {
         }
     }
 
-    /// `silent_since`: the server has owed an answer since then, and longer than is usual. What ended meanwhile goes on: most likely
-    /// nobody else was told that it may begin.
+    /// Returns true if the grant allows a request. `silent_since` is set if the server has owed an answer
+    /// since then, for longer than usual. A grant that ended meanwhile stays open: most likely the server
+    /// granted the target to no other client.
     pub(super) fn is_open(&self, now: Duration, silent_since: Option<Duration>) -> bool {
         let until = if silent_since.is_some_and(|at| self.until > at) { Duration::MAX } else { self.until };
         self.from <= now && now < until && !self.is_used_up()
     }
 
-    /// Whether one more request may be made while so many are in service; it would be done at `done_at`.
+    /// Returns true if one more request may start while `in_service` are in service; it would be done at
+    /// `done_at`.
     ///
-    /// While others wait, that is not after the grant's end, but for one request. What is left over is in the way of whoever comes next,
-    /// who leaves that much more: such a queue never gets shorter, and threads that wait in it are missing at other targets.
+    /// While others wait, a request must end before the grant, except for a single one. Requests left over
+    /// delay the next client, which then leaves more of them: such a queue never gets shorter, and the
+    /// threads waiting in it are missing at other targets.
     fn takes(&self, in_service: u32, done_at: Duration) -> bool {
         let is_in_time = !self.others_wait || in_service == 0 || done_at <= self.until;
         is_in_time && self.requests_max.is_none_or(|most| in_service < most)

@@ -1,27 +1,28 @@
-//! The server of one file system: its clients, its targets, and who may use what.
+//! The server of one file system: its clients, its targets, and the grants.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use super::classes::{ClassState, RateClock};
-use super::clients::{Client, standing};
-use super::health::{Allowance, Load, Told};
+use super::clients::{ClientState, standing};
+use super::health::{Allowance, Load, ReportedLoad};
 use super::messages::{Answer, Batch, Held};
+use super::parties::SessionParty;
 use super::settings::{Class, GrantSettings};
-use super::target::{Context, Target, Wanted};
+use super::target::{GrantContext, SharedTarget, TargetWish};
 use super::turns::ClientKey;
 
-/// Targets that are kept track of; what is asked for beyond them is granted to nobody.
+/// Upper bound of known targets; wishes for further ones are never granted.
 const TARGETS_MAX: usize = 65_536;
 
-/// How often what nobody speaks of any more is cleared away.
+/// Interval between removals of stale state.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// Decides who may work on which target of one file system (L10).
+/// Decides which clients may work on which target of one file system (L10).
 ///
-/// It keeps nothing durably: after a start it listens for [`silence`](GrantSettings::silence), in which clients tell what they hold,
-/// and then goes on. All times are of one clock that never goes back.
+/// It keeps nothing durably: after a start it listens for [`silence`](GrantSettings::silence), in which
+/// clients report their grants, and then begins to grant. All times are of one clock that never goes back.
 #[derive(Debug)]
 pub struct GrantServer {
     pub(super) settings: GrantSettings,
@@ -31,16 +32,20 @@ pub struct GrantServer {
     next_id: u64,
     next_key: ClientKey,
     keys: HashMap<String, ClientKey>,
-    pub(super) clients: BTreeMap<ClientKey, Client>,
+    pub(super) clients: BTreeMap<ClientKey, ClientState>,
+    /// By session.
+    parties: BTreeMap<String, SessionParty>,
+    /// Names of the ends of all parties.
+    ends: HashSet<String>,
     classes: BTreeMap<String, ClassState>,
-    pub(super) targets: BTreeMap<String, Target>,
-    pub(super) loads: BTreeMap<String, Told>,
+    pub(super) targets: BTreeMap<String, SharedTarget>,
+    pub(super) loads: BTreeMap<String, ReportedLoad>,
     moved_bytes: BTreeMap<String, u64>,
 }
 
 impl GrantServer {
-    /// One that begins now; `epoch` is not 0 and not that of any server before it, such as the time of day in nanoseconds. The class
-    /// with the empty name is for everybody who names none.
+    /// Creates a server that begins now. `epoch` is neither 0 nor that of an earlier server: for example the
+    /// time of day in nanoseconds. The class with the empty name is for clients that name none.
     pub fn new(
         settings: GrantSettings,
         classes: BTreeMap<String, Class>,
@@ -57,6 +62,8 @@ impl GrantServer {
             next_key: 1,
             keys: HashMap::new(),
             clients: BTreeMap::new(),
+            parties: BTreeMap::new(),
+            ends: HashSet::new(),
             classes,
             targets: BTreeMap::new(),
             loads: BTreeMap::new(),
@@ -64,40 +71,68 @@ impl GrantServer {
         }
     }
 
-    /// Goes over to other settings and classes. What is granted stays granted; a client whose class is gone has none from its next batch
-    /// on, and what is owed to a class that stays is owed still.
+    /// Changes settings and classes. Grants stay. A client whose class is gone has the empty class from its
+    /// next batch on, and a class that stays keeps its lateness.
     pub fn change(&mut self, settings: GrantSettings, classes: BTreeMap<String, Class>, now: Duration) {
         self.settings = settings;
         self.classes = states(classes, &self.classes, now);
     }
 
-    /// What computation uses of a target, and will: shrinks or grows its grants from the next burst on (L11).
+    /// Sets the present and expected load of a target by computation: its grants shrink or grow from the next
+    /// burst on (L11).
     pub fn set_load(&mut self, target: &str, load: Load, now: Duration) {
         if self.loads.len() < TARGETS_MAX || self.loads.contains_key(target) {
-            self.loads.insert(target.to_owned(), Told { load, at: now });
+            self.loads.insert(target.to_owned(), ReportedLoad { load, at: now });
         }
     }
 
-    /// Bytes that clients told they moved from or to each target since the server began, by name: what its load is not to contain.
+    /// Returns the bytes that clients reported as moved from or to each target since the server began, by
+    /// name, to subtract from its measured load.
     pub fn moved_bytes(&self) -> impl Iterator<Item = (&str, u64)> {
         self.moved_bytes.iter().map(|(name, bytes)| (&**name, *bytes))
     }
 
-    /// The names of the clients that it knows: those that were heard of within a lease, and a second at most.
+    /// Returns the names of the known clients: those heard of within a lease, and up to a second before.
     pub fn clients(&self) -> impl Iterator<Item = &str> {
-        self.keys.keys().map(String::as_str)
+        let single = self.keys.iter().filter(|(_, key)| !self.clients[*key].is_party);
+        single.map(|(name, _)| name).chain(&self.ends).map(String::as_str)
     }
 
-    /// Whether it knows a client of this name.
+    /// Returns true if it knows a client of this name.
     pub fn knows(&self, client: &str) -> bool {
-        self.keys.contains_key(client)
+        let key = self.keys.get(client);
+        self.ends.contains(client) || key.is_some_and(|key| !self.clients[key].is_party)
     }
 
-    /// Takes a client's batch in, and says what it has now.
+    /// Takes a client's batch and returns its present grants. The ends of one session are one client.
     pub fn answer(&mut self, now: Duration, batch: &Batch) -> Answer {
         self.sweep(now);
+        if batch.session.is_empty() {
+            return self.answer_one(now, batch);
+        }
+        let settings = self.settings.clone();
+        let party = self.parties.entry(batch.session.clone()).or_default();
+        let Some(of_all) = party.hear(now, batch, &settings) else {
+            return Answer { epoch: self.epoch, ..Answer::default() };
+        };
+        if batch.leaves {
+            self.ends.remove(&batch.client);
+        } else {
+            self.ends.insert(batch.client.clone());
+        }
+        let answer = self.answer_one(now, &of_all);
+        match self.parties.get(&batch.session) {
+            Some(party) if !party.is_gone() => party.part_of(answer, batch),
+            _ => {
+                self.parties.remove(&batch.session);
+                Answer { number: batch.number, ..answer }
+            }
+        }
+    }
+
+    fn answer_one(&mut self, now: Duration, batch: &Batch) -> Answer {
         let Some(key) = self.hear(now, batch) else {
-            // An older batch that was overtaken: its answer would be too.
+            // A batch that a later one has overtaken: its answer would be overtaken, too.
             return Answer { epoch: self.epoch, ..Answer::default() };
         };
         if batch.leaves {
@@ -112,32 +147,32 @@ impl GrantServer {
             is_settling,
             grants: Vec::new(),
         };
-        let mut words: Vec<(&str, Words<'_>)> = words_by_target(batch).into_iter().collect();
+        let mut words: Vec<(&str, TargetReport<'_>)> = words_by_target(batch).into_iter().collect();
         words.retain(|(name, words)| self.is_of_use(name, words));
         self.unask_the_rest(key, &words);
         for (name, words) in &words {
             self.keep(now, key, name, words, batch.epoch, is_settling);
         }
         self.count(key, &words, now);
-        // What has waited longest comes first, while there is room.
+        // The longest wait comes first, while there is room.
         words.sort_by_key(|(_, words)| Reverse(words.waits_us));
         for (name, words) in &words {
             self.serve(now, key, name, words, is_settling);
             self.count_one(key, name);
-            let own = self.targets.get(*name).into_iter().flat_map(Target::holdings);
+            let own = self.targets.get(*name).into_iter().flat_map(SharedTarget::holdings);
             let own = own.filter(|holding| holding.client == key);
             answer.grants.extend(own.map(|holding| holding.to_grant(name, now)));
         }
         answer
     }
 
-    /// Whether a target is kept track of, or shall be.
-    fn is_of_use(&self, name: &str, words: &Words<'_>) -> bool {
+    /// Returns true if the target is known or may be added.
+    fn is_of_use(&self, name: &str, words: &TargetReport<'_>) -> bool {
         self.targets.contains_key(name) || (self.targets.len() < TARGETS_MAX && !words.is_empty())
     }
 
-    /// What a client asked for and speaks of no more it does not want any more.
-    fn unask_the_rest(&mut self, key: ClientKey, words: &[(&str, Words<'_>)]) {
+    /// Removes wishes of a client that its batch does not repeat.
+    fn unask_the_rest(&mut self, key: ClientKey, words: &[(&str, TargetReport<'_>)]) {
         let Some(client) = self.clients.get_mut(&key) else { return };
         let asked = words.iter().filter(|(_, words)| words.waits_us.is_some());
         for gone in client.set_asked(asked.map(|(name, _)| (*name).to_owned()).collect()) {
@@ -147,13 +182,13 @@ impl GrantServer {
         }
     }
 
-    /// Hears what a client says of a target, and extends or ends what it has.
+    /// Takes a client's report on a target, and extends or ends its grants.
     fn keep(
         &mut self,
         now: Duration,
         key: ClientKey,
         name: &str,
-        words: &Words<'_>,
+        words: &TargetReport<'_>,
         epoch: u64,
         is_settling: bool,
     ) {
@@ -175,8 +210,15 @@ impl GrantServer {
         });
     }
 
-    /// Gives a client what it can have of a target.
-    fn serve(&mut self, now: Duration, key: ClientKey, name: &str, words: &Words<'_>, is_settling: bool) {
+    /// Grants a target to a client, if its turn has come.
+    fn serve(
+        &mut self,
+        now: Duration,
+        key: ClientKey,
+        name: &str,
+        words: &TargetReport<'_>,
+        is_settling: bool,
+    ) {
         self.with_target(now, key, name, words, |target, context, wanted, next_id| {
             target.serve(context, wanted, is_settling, next_id);
         });
@@ -187,26 +229,30 @@ impl GrantServer {
         now: Duration,
         key: ClientKey,
         name: &str,
-        words: &Words<'_>,
-        act: impl FnOnce(&mut Target, &Context<'_>, &Wanted, &mut u64),
+        words: &TargetReport<'_>,
+        act: impl FnOnce(&mut SharedTarget, &GrantContext<'_>, &TargetWish, &mut u64),
     ) {
         let GrantServer { settings, clients, classes, targets, loads, next_id, .. } = self;
-        let standing = |other, start| standing(settings, clients, name, now, start, other);
         let allowance = Allowance::new(settings, loads.get(name).copied(), now);
-        let context = Context { now, settings, allowance, standing: &standing };
+        let context = GrantContext {
+            now,
+            settings,
+            allowance,
+            standing: &|other, start| standing(settings, clients, name, now, start, other),
+        };
         let weight = classes.get(&clients[&key].class).map_or(1, |state| state.class.weight);
         let since = words.waits_us.map(|waits| now.saturating_sub(Duration::from_micros(waits)));
-        let wanted = Wanted { client: key, weight, since };
+        let wanted = TargetWish { client: key, weight, since };
         act(targets.entry(name.to_owned()).or_default(), &context, &wanted, next_id);
     }
 
-    /// Whose batch it is, with what it says of the client itself; nothing if a later one was heard before.
+    /// Takes the client's own data and returns its key; `None` if a later batch was heard before.
     fn hear(&mut self, now: Duration, batch: &Batch) -> Option<ClientKey> {
         let class = if self.classes.contains_key(&batch.class) { &*batch.class } else { "" };
         let key = *self.keys.entry(batch.client.clone()).or_insert_with(|| {
             let key = self.next_key;
             self.next_key += 1;
-            self.clients.insert(key, Client::new(batch, now));
+            self.clients.insert(key, ClientState::new(batch, now));
             key
         });
         let client = self.clients.get_mut(&key)?;
@@ -222,25 +268,27 @@ impl GrantServer {
         Some(key)
     }
 
-    /// Takes down which of its targets others want too, and what it has waited for the longest.
-    fn count(&mut self, key: ClientKey, words: &[(&str, Words<'_>)], now: Duration) {
+    /// Updates the client's contended targets, and its longest wait.
+    fn count(&mut self, key: ClientKey, words: &[(&str, TargetReport<'_>)], now: Duration) {
         let Some(client) = self.clients.get_mut(&key) else { return };
-        let contended = |(name, _): &(&str, Words<'_>)| {
-            let target = self.targets.get(*name)?;
-            Some(((*name).to_owned(), target.contended_until(key)?))
-        };
-        client.set_contended(words.iter().filter_map(contended).collect());
-        let has_none = |name: &str| {
-            let mut holdings = self.targets.get(name).into_iter().flat_map(Target::holdings);
-            holdings.all(|holding| holding.client != key)
-        };
-        let wished = words.iter().filter(|(name, _)| has_none(name));
-        let oldest = wished.filter_map(|(name, words)| Some((words.waits_us?, *name))).max();
+        let mut contended = BTreeMap::new();
+        let mut oldest = None;
+        for (name, words) in words {
+            let target = self.targets.get(*name);
+            if let Some(until) = target.and_then(|target| target.contended_until(key)) {
+                contended.insert((*name).to_owned(), until);
+            }
+            let mut holdings = target.into_iter().flat_map(SharedTarget::holdings);
+            if holdings.all(|holding| holding.client != key) {
+                oldest = oldest.max(words.waits_us.map(|waits| (waits, *name)));
+            }
+        }
+        client.set_contended(contended);
         client
             .set_oldest(oldest.map(|(waits, name)| (name, now.saturating_sub(Duration::from_micros(waits)))));
     }
 
-    /// The same for a target where something may have changed.
+    /// The same for a single target that may have changed.
     fn count_one(&mut self, key: ClientKey, name: &str) {
         let until = self.targets.get(name).and_then(|target| target.contended_until(key));
         if let Some(client) = self.clients.get_mut(&key) {
@@ -248,71 +296,71 @@ impl GrantServer {
         }
     }
 
-    /// A client is gone.
+    /// Removes a client.
     fn forget(&mut self, now: Duration, key: ClientKey) {
         let Some(client) = self.clients.remove(&key) else { return };
         self.keys.remove(&client.name);
         for (name, target) in &mut self.targets {
             let allowance = Allowance::new(&self.settings, self.loads.get(name).copied(), now);
-            let standing = |_, _| None;
-            let context = Context { now, settings: &self.settings, allowance, standing: &standing };
+            let context = GrantContext { now, settings: &self.settings, allowance, standing: &|_, _| None };
             target.forget(&context, key);
         }
     }
 
-    /// Forgets clients whose leases are over, targets that nobody uses, and loads that are not known any more.
+    /// Removes clients whose leases are over, unused targets, and outdated loads.
     fn sweep(&mut self, now: Duration) {
         if now < self.swept_at + SWEEP {
             return;
         }
         self.swept_at = now;
+        let GrantServer { parties, settings, .. } = self;
+        parties.values_mut().for_each(|party| party.sweep(now, settings));
+        parties.retain(|_, party| !party.is_gone());
+        self.ends = self.parties.values().flat_map(SessionParty::ends).map(str::to_owned).collect();
         let lease = self.settings.lease;
-        let is_gone = |client: &Client| client.heard_at + lease <= now;
-        let gone: Vec<ClientKey> =
-            self.clients.iter().filter(|(_, client)| is_gone(client)).map(|(key, _)| *key).collect();
+        let ended = self.clients.iter().filter(|(_, client)| client.heard_at + lease <= now);
+        let gone: Vec<ClientKey> = ended.map(|(key, _)| *key).collect();
         gone.into_iter().for_each(|key| self.forget(now, key));
         self.loads.retain(|_, told| told.is_known(now));
         for (name, target) in &mut self.targets {
             let allowance = Allowance::new(&self.settings, self.loads.get(name).copied(), now);
-            let standing = |_, _| None;
-            target.expire(&Context { now, settings: &self.settings, allowance, standing: &standing });
+            target.expire(&GrantContext { now, settings: &self.settings, allowance, standing: &|_, _| None });
         }
         self.targets.retain(|_, target| !target.is_unused());
     }
 }
 
-/// Classes with their clocks: those that were known go on. The class without a name is always there.
+/// Returns classes with their clocks; known classes keep theirs. The class without a name always exists.
 fn states(
     mut classes: BTreeMap<String, Class>,
     known: &BTreeMap<String, ClassState>,
     now: Duration,
 ) -> BTreeMap<String, ClassState> {
     classes.entry(String::new()).or_default();
-    let clock = |name: &str| known.get(name).map_or(RateClock::starting(now), |state| state.clock);
     let states = classes.into_iter().map(|(name, class)| {
-        let clock = clock(&name);
+        let clock = known.get(&name).map_or(RateClock::starting(now), |state| state.clock);
         (name, ClassState { class, clock })
     });
     states.collect()
 }
 
-/// What a batch says of one target.
+/// A batch's data about one target.
 #[derive(Default)]
-struct Words<'a> {
+struct TargetReport<'a> {
     waits_us: Option<u64>,
     held: Vec<&'a Held>,
     returns: Vec<&'a Held>,
 }
 
-impl Words<'_> {
-    /// It brings nothing to a target that nobody else speaks of.
+impl TargetReport<'_> {
+    /// Returns true if it is of no use to an unknown target.
     fn is_empty(&self) -> bool {
         self.waits_us.is_none() && self.held.is_empty()
     }
 }
 
-fn words_by_target(batch: &Batch) -> BTreeMap<&str, Words<'_>> {
-    let mut words: BTreeMap<&str, Words<'_>> = BTreeMap::new();
+fn words_by_target(batch: &Batch) -> BTreeMap<&str, TargetReport<'_>> {
+    let mut words: BTreeMap<&str, TargetReport<'_>> = BTreeMap::new();
     for ask in &batch.asks {
         words.entry(&ask.target).or_default().waits_us = Some(ask.waits_us);
     }

@@ -21,7 +21,7 @@ fn batch(client: &str, number: u64, targets: &[&str]) -> Batch {
     }
 }
 
-/// What an answer gives, as a client tells it again.
+/// Returns the grants of an answer as the client repeats them.
 fn held(answer: &Answer) -> Vec<Held> {
     let held = |grant: &super::Grant| Held {
         id: grant.id,
@@ -44,7 +44,7 @@ fn who_is_alone_goes_on_until_another_comes() {
     let first = server.answer(ms(1_000), &batch("a", 1, &["x", "y"]));
     assert_eq!(spans(&first), [(0, 2_000), (0, 2_000)]);
     assert!(first.grants.iter().all(|grant| !grant.others_wait && grant.bytes_max.is_none()));
-    // Another one comes in the middle of a burst; the holder hears of it with its next batch.
+    // Another client comes in the middle of a burst; the holder hears of it with its next batch.
     assert_eq!(server.answer(ms(1_350), &batch("b", 1, &["x"])).grants, []);
     let again = server.answer(ms(1_360), &Batch { held: held(&first), ..batch("a", 2, &["x", "y"]) });
     assert_eq!(spans(&again), [(0, 140), (0, 2_000)]);
@@ -68,7 +68,7 @@ fn what_is_given_back_early_the_next_one_has_at_once() {
     assert_eq!(spans(&server.answer(ms(1_320), &batch("b", 2, &["x"]))), [(180, 680)]);
     let back = Batch { returns: held(&again), ..batch("a", 3, &[]) };
     assert_eq!(server.answer(ms(1_330), &back).grants, []);
-    // Said twice it does no more.
+    // A repetition has no effect.
     server.answer(ms(1_331), &Batch { number: 4, ..back });
     assert_eq!(spans(&server.answer(ms(1_340), &batch("b", 3, &["x"]))), [(0, 2_000)]);
 }
@@ -139,7 +139,7 @@ fn a_server_that_has_begun_anew_takes_up_what_it_is_told() {
     let mut old = server();
     let first = old.answer(ms(1_000), &batch("a", 1, &["x"]));
     let mut new = GrantServer::new(GrantSettings::default(), BTreeMap::new(), 8, ms(1_100));
-    // Somebody else comes first, and waits.
+    // Another client comes first, and waits.
     let other = new.answer(ms(1_110), &batch("b", 1, &["x"]));
     assert!(other.is_settling && other.grants.is_empty());
     let own = new.answer(ms(1_150), &Batch { held: held(&first), ..batch("a", 2, &["x"]) });
@@ -149,7 +149,7 @@ fn a_server_that_has_begun_anew_takes_up_what_it_is_told() {
     }
     let next = new.answer(ms(1_500), &Batch { epoch: 8, ..batch("b", 5, &["x"]) });
     assert_eq!(spans(&next), [(150, 650)]);
-    // What was granted by nobody that it knows, and comes late, is not taken up.
+    // A late grant of an unknown server is not adopted.
     let late = new.answer(ms(1_700), &Batch { held: held(&first), ..batch("c", 1, &["x"]) });
     assert_eq!(late.grants, []);
 }
@@ -245,13 +245,13 @@ fn what_was_moved_is_counted_once_however_often_it_is_told() {
     let mut server = server();
     let moved = |bytes| vec![Moved { target: "x".to_owned(), bytes }];
     for (number, bytes) in [(1, 0), (2, 10), (3, 10), (4, 30), (5, 70)] {
-        // Whatever it was granted, and whether it asks for more.
+        // For any grants, and with or without a wish for more.
         let asks: &[&str] = if number < 4 { &["x"] } else { &[] };
         server.answer(ms(1_000 + 10 * number), &Batch { moved: moved(bytes), ..batch("a", number, asks) });
     }
     server.answer(ms(1_100), &Batch { moved: moved(75), leaves: true, ..batch("a", 6, &[]) });
     assert_eq!(server.moved_bytes().collect::<Vec<_>>(), [("x", 75)]);
-    // One that began before the server did tells of bytes that nobody could have counted.
+    // A client that began before the server reports bytes that no server counted.
     let other = |number, bytes| Batch { epoch: 7, moved: moved(bytes), ..batch("b", number, &["x"]) };
     server.answer(ms(1_200), &other(1, 1_000));
     server.answer(ms(1_210), &other(2, 1_005));

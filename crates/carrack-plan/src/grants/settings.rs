@@ -1,31 +1,36 @@
-//! What an administrator sets: bursts, privileged users, leases, classes; and the bound of waiting that follows.
+//! The administrator's settings: bursts, privileged users, leases, classes; and the resulting bound of
+//! waiting.
 
 use std::time::Duration;
 
 use super::health::SHARE_MIN;
 
-/// How much of a target's time guarantees may take, for each second of it that goes by weight: at most three quarters.
+/// Upper bound of a target's time for guarantees, per second of its time by weight: at most three quarters in
+/// all.
 pub const RESERVED_TO_FAIR: u32 = 3;
 
-/// How a server grants.
+/// Settings of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrantSettings {
-    /// Clients that work on a target at a time, if computation leaves it alone. One: whatever more there are compete.
+    /// Clients that work on a target at a time, if computation leaves it alone. One: more of them would
+    /// compete.
     pub users: u32,
-    /// How long a holder goes on while others wait. Half a second: a change of hands costs a disk tens of milliseconds.
+    /// Length of a burst while others wait. Half a second: a change of hands costs a disk tens of
+    /// milliseconds.
     pub burst: Duration,
-    /// Where many wait, bursts become shorter, so that everybody has had a turn after so long, ...
+    /// Time in which each of many waiting clients has had a turn: bursts become shorter for it, ...
     pub round: Duration,
     /// ... but not shorter than this.
     pub burst_short: Duration,
-    /// The bytes after which it stops, should these come first.
+    /// Bytes after which a burst ends early.
     pub burst_bytes: u64,
-    /// What a burst is not shortened below, however busy the target is.
+    /// Lower bound of a burst, however busy the target is.
     pub burst_min: Duration,
-    /// How long a client's grants last that nobody else waits for and that it does not renew. Longer than
-    /// [`away_after`](super::ClientSettings::away_after), so that nobody stops in between when the server is away.
+    /// Lifetime of a client's grants that no other client waits for and that it does not renew. Longer than
+    /// [`away_after`](super::ClientSettings::away_after), so that no client stops in between when the server
+    /// is away.
     pub lease: Duration,
-    /// How often clients send batches. A burst is several of them.
+    /// Interval between a client's batches. A burst is several of them.
     pub period: Duration,
 }
 
@@ -45,35 +50,35 @@ impl Default for GrantSettings {
 }
 
 impl GrantSettings {
-    /// A client that was not heard of for two periods is passed by; so long is a target free for nobody at most, too, when
-    /// somebody gives it back early.
+    /// Time without a batch after which a client is passed by: two periods. A target that is given back early
+    /// is idle for as long at most, too.
     pub fn silence(&self) -> Duration {
         self.period * 2
     }
 
-    /// After so long a wish comes before what its own client would go on with.
+    /// Age from which a wish precedes the other targets of its own client.
     pub fn aged(&self) -> Duration {
         self.burst * 4
     }
 
-    /// How long a place at a target is taken by one burst at most, with the rest after it and the gap to the next, if computation leaves
-    /// this share of it.
+    /// Returns the longest time for which a burst takes a place at a target, with the rest after it and the
+    /// gap to the next, if computation leaves this share of the target.
     fn cycle(&self, share: f64) -> Duration {
         let rested = self.burst_min.mul_f64(1.0 / share.clamp(SHARE_MIN, 1.0));
         self.burst.max(rested) + self.silence()
     }
 }
 
-/// Clients that are treated alike. Their weight is that of each client, not of all together.
+/// Clients that are treated alike. The weight is that of each client, not of all together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Class {
-    /// The part of a target's time, in proportion to others'; at least 1.
+    /// The part of a target's time, in proportion to the weights of others; at least 1.
     pub weight: u32,
     /// Guaranteed to each client, over all targets, in bytes per second; 0 for none.
     pub client_bytes_per_s: u64,
     /// Guaranteed to all of its clients together; 0 for none.
     pub class_bytes_per_s: u64,
-    /// What a client's deadline may claim at most; 0 if it can't have one.
+    /// Upper bound of the rate that a client's deadline guarantees; 0 for none.
     pub deadline_bytes_per_s: u64,
 }
 
@@ -83,26 +88,27 @@ impl Default for Class {
     }
 }
 
-/// How long a client waits for a target at most, if it has threads to spare.
+/// The longest wait of a client for a target, if it has threads to spare.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WaitingBound {
     /// Its class's weight.
     pub weight: u32,
     /// The weights of all others that use the target.
     pub others: Vec<u32>,
-    /// Whether any of them has a guarantee.
+    /// True if any of them has a guarantee.
     pub has_guarantees: bool,
-    /// Clients that die meanwhile.
+    /// Number of clients that die meanwhile.
     pub deaths: u32,
-    /// What computation leaves of the target at least; 1 if nobody computes.
+    /// The least share of the target that computation leaves; 1 without computation.
     pub share: f64,
 }
 
 impl WaitingBound {
-    /// From when the server hears of the wish to the beginning of the grant, with batches at most two periods apart.
+    /// Returns the bound from the server's first sight of the wish to the begin of the grant, with batches at
+    /// most two periods apart.
     ///
-    /// With `C` the longest cycle of burst, rest and gap, `P` places and `Q = C · Σ (1 + w_j / w)`: `2C + Q/P`, with guarantees
-    /// `2C + (4Q + 4C)/P`; each death adds a lease and a cycle.
+    /// With `C` the longest cycle of burst, rest and gap, `P` places and `Q = C · Σ (1 + w_j / w)`: `2C +
+    /// Q/P`, with guarantees `2C + (4Q + 4C)/P`; each death adds a lease and a cycle.
     pub fn limit(&self, settings: &GrantSettings) -> Duration {
         let cycle = settings.cycle(self.share);
         let weight = f64::from(self.weight.max(1));

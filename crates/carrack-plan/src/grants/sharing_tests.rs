@@ -1,4 +1,4 @@
-//! What sharing brings, and that nothing is lost where something fails.
+//! The gain by sharing, and the absence of loss under failures.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ fn together_all_have_more_and_the_same() {
                 100.0 * gain,
                 ours.fairness(),
             );
-            // Where there are fewer threads than targets they hardly compete.
+            // With fewer threads than targets they hardly compete.
             assert!(gain > if clients * threads < targets { -0.01 } else { -0.001 }, "{gain}");
             assert!(gain > 0.09 || clients * threads <= targets, "{gain}");
             assert!(ours.fairness() > 0.99);
@@ -53,8 +53,8 @@ fn together_all_have_more_and_the_same() {
     }
 }
 
-/// A burst is some ten requests here. What is left over of each would pile up at one target, and hold the threads that others need: with
-/// that 16 clients on 4 targets had a sixth of this for ever.
+/// A burst is some ten requests here. The rest of each would pile up at one target, and hold the threads that
+/// others need: with that 16 clients on 4 targets had a sixth of this for ever.
 #[test]
 fn bursts_of_few_requests_do_not_run_into_each_other() {
     for (clients, targets, dilation) in [(8, 4, 0.4), (8, 16, 0.4), (16, 4, 0.4), (16, 8, 0.2), (16, 16, 0.4)]
@@ -147,7 +147,7 @@ fn computation_is_left_its_part() {
     for (load, share) in [(0.04, 1.0), (0.2, 0.7), (0.5, 0.25), (1.0, 0.05)] {
         for clients in [1, 4] {
             let experiment = |load| Experiment { load, threads: 16, ..Experiment::with(clients, true) };
-            // Without the first moments, in which nobody knows anything.
+            // Without the first moments, in which the server knows nothing.
             let of = |load| rate(&experiment(load).run(), s(2), s(60)) as f64;
             let has = of(load) / of(0.0);
             println!("load {load}, {clients} clients: {has:.3}");

@@ -1,7 +1,8 @@
-//! Transfers on shared disks in virtual time: the real server, clients, target queues and policy over a modelled network.
+//! Transfers on shared disks in virtual time: the real server, clients, target queues and policy over a
+//! modelled network.
 //!
-//! A disk serves one request after the other, and each takes longer the more clients have requests at it: the dilation of
-//! competing streams, whose seeks lie between the requests of others.
+//! A disk serves one request after the other, and each takes longer the more clients have requests at it: the
+//! dilation of competing streams, whose seeks lie between the requests of others.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -22,7 +23,7 @@ pub(super) const MIB: u64 = 1 << 20;
 /// 100 MiB/s.
 const REQUEST: Duration = Duration::from_millis(10);
 
-/// How often whoever carries messages looks, if nothing wakes it.
+/// Interval at which the carrier of messages looks, unless an event wakes it.
 const TICK: Duration = Duration::from_millis(5);
 
 /// One way of a message.
@@ -41,26 +42,26 @@ pub(super) struct Experiment {
     pub(super) clients: usize,
     pub(super) threads: usize,
     pub(super) targets: usize,
-    /// How long one request takes on a disk that one client uses.
+    /// Time of one request on a disk with one client.
     pub(super) request: Duration,
-    /// What each further client adds to it.
+    /// Part by which each further client lengthens it.
     pub(super) dilation: f64,
     pub(super) is_managed: bool,
     pub(super) settings: GrantSettings,
     /// Classes, and the class of each client; the rest has none.
     pub(super) classes: BTreeMap<String, Class>,
     pub(super) class_of: Vec<&'static str>,
-    /// Objects of each client on each target; endless if nothing is said.
+    /// Objects of each client on each target; `None` for no end.
     pub(super) objects_each: Option<u64>,
-    /// When the first client has to be done, and with what.
+    /// Bytes and deadline of the first client.
     pub(super) deadline: Option<(u64, Duration)>,
-    /// What computation uses of every target.
+    /// Load of every target by computation.
     pub(super) load: f64,
-    /// When the server ends, and when the next one begins.
+    /// Times at which the server ends, and the next one begins.
     pub(super) server_down: Vec<(Duration, Duration)>,
-    /// When clients die.
+    /// Times at which clients die.
     pub(super) deaths: Vec<(usize, Duration)>,
-    /// When a target stands still, and for how long.
+    /// A target that stands still, with the begin and the length.
     pub(super) stall: Option<(usize, Duration, Duration)>,
     pub(super) run_for: Duration,
 }
@@ -93,13 +94,13 @@ impl Experiment {
 }
 
 pub(super) struct Outcome {
-    /// Bytes that each client has moved.
+    /// Bytes moved by each client.
     pub(super) moved: Vec<u64>,
-    /// When each had nothing left.
+    /// Time at which each client had no work left.
     pub(super) done_at: Vec<Option<Duration>>,
-    /// Everything in steps of 100 ms.
+    /// Bytes of all clients in steps of 100 ms.
     pub(super) by_step: Vec<u64>,
-    /// What each client's user was told.
+    /// Notices to each client's user.
     pub(super) notices: Vec<Vec<Notice>>,
     /// Batches sent.
     pub(super) batches: u64,
@@ -130,7 +131,7 @@ enum Event {
     Stalls(usize, Duration),
 }
 
-struct Client {
+struct SimulatedClient {
     queues: TargetQueues<()>,
     grants: Option<Shared>,
     free_threads: usize,
@@ -177,7 +178,7 @@ struct World {
     bodies: BTreeMap<u64, Event>,
     number: u64,
     server: Option<GrantServer>,
-    clients: Vec<Client>,
+    clients: Vec<SimulatedClient>,
     free_at: Vec<Duration>,
     outcome: Outcome,
 }
@@ -191,7 +192,7 @@ impl World {
             bodies: BTreeMap::new(),
             number: 0,
             server: None,
-            clients: (0..count).map(|index| Client::new(&experiment, index)).collect(),
+            clients: (0..count).map(|index| SimulatedClient::new(&experiment, index)).collect(),
             free_at: vec![Duration::ZERO; experiment.targets],
             outcome: Outcome {
                 moved: vec![0; count],
@@ -229,13 +230,13 @@ impl World {
     fn begin_server(&mut self) {
         let Experiment { settings, classes, is_managed, .. } = &self.experiment;
         let epoch = 1 + self.now.as_nanos() as u64;
-        let begin = || {
+        self.server = None;
+        if *is_managed {
             let mut server = GrantServer::new(settings.clone(), classes.clone(), epoch, self.now);
             let load = Load { present: self.experiment.load, expected: 0.0 };
             (0..self.free_at.len()).for_each(|target| server.set_load(&name_of(target), load, self.now));
-            server
-        };
-        self.server = is_managed.then(begin);
+            self.server = Some(server);
+        }
     }
 
     fn run(mut self) -> Outcome {
@@ -275,7 +276,7 @@ impl World {
             Event::ServerEnds => self.server = None,
             Event::ServerBegins => self.begin_server(),
             Event::Dies(index) => self.clients[index].is_alive = false,
-            // What it has begun is not late by it, all that comes after is.
+            // Requests in service are not delayed, all later ones are.
             Event::Stalls(target, span) => self.free_at[target] = self.free_at[target].max(now) + span,
             Event::Tick(_) | Event::ToClient(..) => {}
         }
@@ -298,13 +299,12 @@ impl World {
         }
     }
 
-    /// Idle threads take what they may.
+    /// Idle threads take the permitted objects.
     fn work(&mut self, index: usize) {
         let now = self.now;
         loop {
             let Some(target) = self.clients[index].take(now) else { return };
-            let has_requests = |client: &&Client| client.in_service[target] > 0;
-            let streams = self.clients.iter().filter(has_requests).count();
+            let streams = self.clients.iter().filter(|client| client.in_service[target] > 0).count();
             let slower = 1.0 + self.experiment.dilation * (streams - 1) as f64;
             let begins = self.free_at[target].max(now);
             self.free_at[target] = begins + self.experiment.request.mul_f64(slower);
@@ -336,8 +336,8 @@ impl World {
     }
 }
 
-impl Client {
-    fn new(experiment: &Experiment, index: usize) -> Client {
+impl SimulatedClient {
+    fn new(experiment: &Experiment, index: usize) -> SimulatedClient {
         let settings = ClientSettings {
             threads: experiment.threads,
             period: experiment.settings.period,
@@ -346,7 +346,7 @@ impl Client {
         let class = experiment.class_of.get(index).copied().unwrap_or("");
         let mut grants = GrantClient::new(&format!("client-{index}"), class, settings);
         for target in 0..experiment.targets {
-            // Each has met the targets in another order.
+            // Each client has met the targets in another order.
             let id = TargetId(((target + index) % experiment.targets) as u64);
             grants.add_target(id, &name_of(id.0 as usize));
         }
@@ -361,7 +361,7 @@ impl Client {
             let count = experiment.objects_each.unwrap_or(32);
             (0..count).for_each(|_| queues.push(id, MIB, ()));
         }
-        Client {
+        SimulatedClient {
             queues,
             grants,
             free_threads: experiment.threads,

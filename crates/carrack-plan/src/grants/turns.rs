@@ -1,9 +1,12 @@
-//! Whose turn it is at a target: start-time fair queueing of bursts, with turns reserved for guarantees (L13).
+//! The order of turns at a target: start-time fair queueing of bursts, with turns reserved for guarantees
+//! (L13).
 //!
-//! Each wish has a start tag: the virtual time at which it came, or that at which its client's last burst ended if that is later, where a
-//! burst that takes `c` moves its client on by `c / weight`. The smallest tag comes first; the virtual time is the tag of the last one that did.
-//! Goyal, Vin and Cheng, *Start-time Fair Queueing* (SIGCOMM 1996); with several places at once, Jin, Chase and Kaur's SFQ(D)
-//! (SIGMETRICS 2004). That guarantees come first and have a clock of their own is mClock's (Gulati, Merchant and Varman, OSDI 2010).
+//! Each wish has a start tag: the virtual time of its arrival, or the end of its client's last burst in
+//! virtual time if that is later. A burst of length `c` advances its client by `c / weight`. The smallest tag
+//! comes first; the virtual time is the tag of the last wish served. Goyal, Vin and Cheng, *Start-time Fair
+//! Queueing* (SIGCOMM 1996); with several places at once, Jin, Chase and Kaur's SFQ(D) (SIGMETRICS 2004).
+//! Guarantees come first and have a clock of their own, as in mClock (Gulati, Merchant and Varman, OSDI
+//! 2010).
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -14,47 +17,47 @@ use super::settings::RESERVED_TO_FAIR;
 /// A client, by the number that the server has given it.
 pub(super) type ClientKey = u64;
 
-/// What a nanosecond is in virtual time, at weight 1: no weight up to a million rounds to nothing.
+/// A nanosecond in virtual time at weight 1: no weight up to a million rounds to zero.
 const SCALE: u128 = 1 << 20;
 
 /// A client that may have the next turn.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Standing {
-    /// It has threads to spare for one more target that others want.
+pub(super) struct ClientStanding {
+    /// True if it has threads to spare for one more contended target.
     pub(super) has_room: bool,
-    /// How far it is behind what is guaranteed to it.
+    /// Lateness behind its guarantee.
     pub(super) lateness: Duration,
 }
 
 /// A turn that was given.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Turn {
+pub(super) struct GrantTurn {
     pub(super) weight: u32,
     pub(super) is_reserved: bool,
-    /// What was charged beforehand.
+    /// The charge at its begin.
     pub(super) planned: Duration,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Wish {
+struct QueuedWish {
     since: Duration,
     weight: u32,
-    /// The virtual time at which it counts as come.
+    /// Virtual time of its arrival.
     arrival: u128,
-    /// Its tag is at most this: what a guarantee or a gap has cost is not held against it for longer than a burst.
+    /// Upper bound of its tag: the cost of a guarantee or a gap counts for no longer than a burst.
     latest: u128,
-    /// It is new, or could not have the last turn that was given: it comes when it can have one.
+    /// True if it is new, or could not have the last turn that was given: it arrives when it can have one.
     was_passed_by: bool,
 }
 
-/// Who waits for a target, and what everybody has had of it.
+/// The clients that wait for a target, and the past use of each.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Turns {
+pub(super) struct TurnQueue {
     virtual_time: u128,
-    /// Where each client's last burst ends.
+    /// End of each client's last burst in virtual time.
     finish: BTreeMap<ClientKey, u128>,
-    wishes: BTreeMap<ClientKey, Wish>,
-    /// Time given to guarantees that was not matched by time given by weight.
+    wishes: BTreeMap<ClientKey, QueuedWish>,
+    /// Time of guarantees that was not matched by time given by weight.
     reserved: Duration,
 }
 
@@ -62,43 +65,45 @@ fn virtual_span(cost: Duration, weight: u32) -> u128 {
     cost.as_nanos() * SCALE / u128::from(weight.max(1))
 }
 
-impl Turns {
-    /// A client would like a turn, since then.
+impl TurnQueue {
+    /// Adds a client's wish, with the start of its wait.
     pub(super) fn ask(&mut self, client: ClientKey, weight: u32, since: Duration) {
-        let new = || Wish { since, weight, arrival: 0, latest: 0, was_passed_by: true };
-        let wish = self.wishes.entry(client).or_insert_with(new);
+        let new = QueuedWish { since, weight, arrival: 0, latest: 0, was_passed_by: true };
+        let wish = self.wishes.entry(client).or_insert(new);
         wish.weight = weight;
         wish.since = wish.since.min(since);
     }
 
-    /// It would not any more.
+    /// Removes a client's wish.
     pub(super) fn unask(&mut self, client: ClientKey) {
         self.wishes.remove(&client);
     }
 
-    /// The client is gone.
+    /// Removes a client.
     pub(super) fn forget(&mut self, client: ClientKey) {
         self.wishes.remove(&client);
         self.finish.remove(&client);
     }
 
-    /// Those that wait, since when.
+    /// Returns the waiting clients with the start of their wait.
     pub(super) fn waiting(&self) -> impl Iterator<Item = (ClientKey, Duration)> {
         self.wishes.iter().map(|(client, wish)| (*client, wish.since))
     }
 
-    /// Whose turn it is, of those for whom `standing` has something; and whether it is by guarantee.
+    /// Chooses the next client among those with a `standing`, and tells whether the turn is reserved for a
+    /// guarantee.
     ///
-    /// Clients that have no room come only if nobody has: a target that others could use is not for one who has no thread for it.
-    /// Guarantees come first, the latest before others, as long as they took no more than [`RESERVED_TO_FAIR`] times what went by
-    /// weight, and that of one burst.
+    /// Clients without room come only if no client has room: a target that others could use is not for a
+    /// client without a thread for it. Guarantees come first, the latest before others, as long as they took
+    /// no more than [`RESERVED_TO_FAIR`] times the time given by weight, plus one burst.
     pub(super) fn choose(
         &mut self,
         burst: Duration,
-        standing: impl Fn(ClientKey) -> Option<Standing>,
+        standing: impl Fn(ClientKey) -> Option<ClientStanding>,
     ) -> Option<(ClientKey, bool)> {
         let may_reserve = self.reserved < burst * RESERVED_TO_FAIR;
-        let standings: Vec<Option<Standing>> = self.wishes.keys().map(|client| standing(*client)).collect();
+        let standings: Vec<Option<ClientStanding>> =
+            self.wishes.keys().map(|client| standing(*client)).collect();
         let needs_room = standings.iter().flatten().any(|standing| standing.has_room);
         let (mut late, mut fair) = (None, None);
         for ((&client, wish), standing) in self.wishes.iter_mut().zip(standings) {
@@ -118,7 +123,7 @@ impl Turns {
             fair = Some(fair.map_or(key, |best: (u128, Duration, ClientKey)| best.min(key)));
         }
         match (late, fair) {
-            // Nobody is kept waiting by a guarantee that is everybody's turn.
+            // A guaranteed turn that the weights give as well is not reserved.
             (Some((_, Reverse((_, _, client)))), Some((_, _, first))) => Some((client, client != first)),
             (None, Some((_, _, client))) => Some((client, false)),
             (_, None) => None,
@@ -126,7 +131,12 @@ impl Turns {
     }
 
     /// Gives a turn, and charges a burst for it.
-    pub(super) fn give(&mut self, client: ClientKey, is_reserved: bool, burst: Duration) -> Option<Turn> {
+    pub(super) fn give(
+        &mut self,
+        client: ClientKey,
+        is_reserved: bool,
+        burst: Duration,
+    ) -> Option<GrantTurn> {
         let wish = self.wishes.remove(&client)?;
         let finish = self.finish.entry(client).or_insert(0);
         let tag = wish.tag(*finish);
@@ -136,34 +146,35 @@ impl Turns {
         } else {
             self.virtual_time = self.virtual_time.max(tag);
         }
-        Some(Turn { weight: wish.weight, is_reserved, planned: burst })
+        Some(GrantTurn { weight: wish.weight, is_reserved, planned: burst })
     }
 
-    /// Another burst for somebody who goes on because nobody waits. It moves the virtual time, so that who comes later is
-    /// not behind by what was nobody else's.
-    pub(super) fn go_on(&mut self, client: ClientKey, weight: u32, burst: Duration) -> Turn {
+    /// Charges another burst to a client that continues because no other waits. It advances the virtual time,
+    /// so that later clients are not behind by time that no other client wanted.
+    pub(super) fn go_on(&mut self, client: ClientKey, weight: u32, burst: Duration) -> GrantTurn {
         let finish = self.finish.entry(client).or_insert(0);
         let tag = (*finish).max(self.virtual_time);
         *finish = tag + virtual_span(burst, weight);
         self.virtual_time = tag;
         self.wishes.values_mut().for_each(|wish| wish.was_passed_by = true);
-        Turn { weight, is_reserved: false, planned: burst }
+        GrantTurn { weight, is_reserved: false, planned: burst }
     }
 
-    /// A turn has ended and took so long, whatever was charged for it.
-    pub(super) fn settle(&mut self, client: ClientKey, turn: Turn, took: Duration) {
+    /// Settles a turn that has ended by its real length.
+    pub(super) fn settle(&mut self, client: ClientKey, turn: GrantTurn, took: Duration) {
         if let Some(finish) = self.finish.get_mut(&client) {
             let planned = virtual_span(turn.planned, turn.weight);
             *finish = (*finish + virtual_span(took, turn.weight)).saturating_sub(planned);
         }
-        self.reserved = match turn.is_reserved {
-            true => (self.reserved + took).saturating_sub(turn.planned),
-            false => self.reserved.saturating_sub(took * RESERVED_TO_FAIR),
+        self.reserved = if turn.is_reserved {
+            (self.reserved + took).saturating_sub(turn.planned)
+        } else {
+            self.reserved.saturating_sub(took * RESERVED_TO_FAIR)
         };
     }
 }
 
-impl Wish {
+impl QueuedWish {
     fn tag(&self, finish: u128) -> u128 {
         finish.clamp(self.arrival, self.latest)
     }
@@ -175,19 +186,19 @@ mod tests {
 
     const BURST: Duration = Duration::from_millis(500);
 
-    /// Bursts for each of the clients of these weights, all of which always want one.
+    /// Returns the bursts of clients with these weights, all of which always want one.
     fn run(weights: &[u32], late: &[ClientKey], turns: usize) -> Vec<u32> {
-        let mut queue = Turns::default();
+        let mut queue = TurnQueue::default();
         let mut given = vec![0; weights.len()];
         for _ in 0..turns {
             for (client, &weight) in (0..).zip(weights) {
                 queue.ask(client, weight, Duration::ZERO);
             }
-            let standing = |client| {
+            let chosen = queue.choose(BURST, |client| {
                 let lateness = if late.contains(&client) { BURST } else { Duration::ZERO };
-                Some(Standing { has_room: true, lateness })
-            };
-            let (client, is_reserved) = queue.choose(BURST, standing).unwrap();
+                Some(ClientStanding { has_room: true, lateness })
+            });
+            let (client, is_reserved) = chosen.unwrap();
             let turn = queue.give(client, is_reserved, BURST).unwrap();
             queue.settle(client, turn, BURST);
             given[client as usize] += 1;
@@ -207,7 +218,7 @@ mod tests {
     #[test]
     fn guarantees_take_three_quarters_at_most() {
         let given = run(&[1, 1, 1], &[0], 400);
-        // Of the turns by weight some are its own.
+        // Some of the turns by weight are its own.
         assert!((300..=335).contains(&given[0]), "{given:?}");
         assert!(given[1].abs_diff(given[2]) <= 1);
         let given = run(&[1, 1, 1], &[0, 1], 400);
@@ -216,7 +227,7 @@ mod tests {
 
     #[test]
     fn who_had_it_alone_is_not_behind_for_it() {
-        let mut queue = Turns::default();
+        let mut queue = TurnQueue::default();
         for _ in 0..100 {
             let turn = queue.go_on(1, 1, BURST);
             queue.settle(1, turn, BURST);
@@ -224,7 +235,7 @@ mod tests {
         let mut given = [0, 0];
         for _ in 0..20 {
             (1..3).for_each(|client| queue.ask(client, 1, Duration::ZERO));
-            let (client, is_reserved) = queue.choose(BURST, |_| Some(Standing::default())).unwrap();
+            let (client, is_reserved) = queue.choose(BURST, |_| Some(ClientStanding::default())).unwrap();
             let turn = queue.give(client, is_reserved, BURST).unwrap();
             queue.settle(client, turn, BURST);
             given[client as usize - 1] += 1;

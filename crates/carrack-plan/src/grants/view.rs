@@ -1,4 +1,4 @@
-//! What `carrack targets` shows: who holds and who waits.
+//! The state of targets for `carrack targets`: holders and waiting clients.
 
 use std::time::Duration;
 
@@ -15,23 +15,23 @@ use super::turns::ClientKey;
 pub struct TargetView {
     /// Its name.
     pub target: String,
-    /// What computation uses of it, if that is known, from 0 to 1.
+    /// Present load by computation, if known, from 0 to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<f64>,
-    /// What it is expected to use, if that is known.
+    /// Expected load by computation, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_expected: Option<f64>,
     /// Clients that may use it at a time.
     pub users_max: usize,
     /// Length of a burst now, in milliseconds.
     pub burst_ms: u64,
-    /// Who has it, now or next.
+    /// Clients that hold it, now or next.
     pub holders: Vec<ViewOfHolder>,
-    /// Who waits, the longest first.
+    /// Clients that wait, the longest first.
     pub waiting: Vec<ViewOfWaiting>,
 }
 
-/// Who has a target.
+/// A client that holds a target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ViewOfHolder {
@@ -39,15 +39,15 @@ pub struct ViewOfHolder {
     pub client: String,
     /// Its class.
     pub class: String,
-    /// When it begins; 0 for those that have it now.
+    /// Time to its begin; 0 for a present grant.
     pub starts_in_us: u64,
-    /// When it ends, unless it goes on.
+    /// Time to its end, unless it is extended.
     pub ends_in_us: u64,
-    /// Bytes moved under the grant, as far as they were told.
+    /// Bytes moved under the grant, by the client's reports.
     pub bytes: u64,
 }
 
-/// Who waits for a target.
+/// A client that waits for a target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ViewOfWaiting {
@@ -55,12 +55,12 @@ pub struct ViewOfWaiting {
     pub client: String,
     /// Its class.
     pub class: String,
-    /// For how long.
+    /// Time that it has waited.
     pub waits_ms: u64,
 }
 
 impl GrantServer {
-    /// Every target that anybody speaks of, by name.
+    /// Returns the state of every target with clients or load, by name.
     pub fn targets(&self, now: Duration) -> Vec<TargetView> {
         let mut names: Vec<&String> = self.targets.keys().chain(self.loads.keys()).collect();
         names.sort_unstable();
@@ -98,9 +98,12 @@ impl GrantServer {
                 bytes: holding.used.bytes,
             });
         }
-        // Whoever has it and asks for its next burst does not wait.
-        let has = |key| target.holdings().iter().any(|holding| holding.client == key && holding.until > now);
-        for (key, since) in target.waiting().filter(|(key, _)| !has(*key)) {
+        // A holder that asks for its next burst does not wait.
+        let holdings = target.holdings();
+        for (key, since) in target.waiting() {
+            if holdings.iter().any(|holding| holding.client == key && holding.until > now) {
+                continue;
+            }
             let (client, class) = self.name_and_class(key);
             view.waiting.push(ViewOfWaiting { client, class, waits_ms: millis(now.saturating_sub(since)) });
         }

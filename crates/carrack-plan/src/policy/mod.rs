@@ -1,7 +1,7 @@
-//! Which target an idle thread serves next (L2, L7).
+//! The choice of the target that an idle thread serves next (L2, L7).
 //!
-//! A policy sees the state of every target and how long each service took; it holds neither clock nor lock: the time
-//! is an argument, counted from the session's start. `docs/scheduling.md` has the mathematics.
+//! A policy sees the state of every target and the time of each service; it holds neither clock nor lock: the
+//! time is an argument, counted from the session's start. `docs/scheduling.md` has the mathematics.
 
 mod adaptive;
 mod round_robin;
@@ -15,27 +15,27 @@ pub use adaptive::Adaptive;
 pub use round_robin::RoundRobin;
 pub use threshold::Threshold;
 
-/// What a policy sees of one target.
+/// The state of one target, as a policy sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TargetState {
-    /// Which target.
+    /// The target.
     pub target: TargetId,
     /// Items in its queue.
     pub waiting: usize,
-    /// Bytes that these stand for, as far as they are known.
+    /// Bytes of these items, as far as they are known.
     pub waiting_bytes: u64,
     /// Items taken and not yet finished.
     pub in_service: u32,
-    /// Most items in service at a time.
+    /// Upper bound of items in service at a time.
     pub depth: u32,
-    /// Nothing of it may be taken before this time (a rate limit).
+    /// No item may be taken before this time (a rate limit).
     pub paused_until: Duration,
-    /// What waits can't be taken, for a reason of the caller's.
+    /// True if the waiting items can't be taken, for a reason of the caller's.
     pub is_blocked: bool,
 }
 
 impl TargetState {
-    /// Whether an item waits that may be taken now.
+    /// Returns true if an item waits that may be taken now.
     pub fn is_ready(&self, now: Duration) -> bool {
         self.waiting > 0 && !self.is_blocked && self.in_service < self.depth && self.paused_until <= now
     }
@@ -44,13 +44,13 @@ impl TargetState {
 /// One read or write that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Service {
-    /// How long the storage took.
+    /// Time that the storage took.
     pub time: Duration,
     /// Bytes read or written.
     pub bytes: u64,
 }
 
-/// What a policy thinks of a target, for people.
+/// A policy's verdict on a target, for people.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Verdict {
     /// Service time of a 1 MiB object when nothing disturbs the target; zero while it is not known.
@@ -59,46 +59,48 @@ pub struct Verdict {
     pub recent: Duration,
     /// Requests that the policy allows at a time; 0 if it does not limit them.
     pub limit: u32,
-    /// Whether it is being avoided.
+    /// True while the policy avoids it.
     pub is_avoided: bool,
-    /// How often it was found congested.
+    /// Number of times that it was found congested.
     pub avoided_count: u64,
 }
 
 /// Chooses the target that an idle thread serves next.
 pub trait Policy: Send {
-    /// The index in `targets` of one that [is ready](TargetState::is_ready), or nothing if the thread shall wait.
+    /// Returns the index in `targets` of a target that [is ready](TargetState::is_ready), or `None` if the
+    /// thread shall wait.
     ///
     /// A target keeps its index for good; new ones are added at the end.
     fn choose(&mut self, now: Duration, targets: &[TargetState]) -> Option<usize>;
 
-    /// Bytes of an item that was taken are moved from now on.
+    /// Records that bytes of a taken item are moved from now on.
     fn charged(&mut self, _now: Duration, _target: TargetId, _bytes: u64) {}
 
-    /// A service of `targets[index]` has ended; it is still counted in `in_service`.
+    /// Records the end of a service of `targets[index]`; it is still counted in `in_service`.
     fn served(&mut self, _now: Duration, _index: usize, _targets: &[TargetState], _service: Service) {}
 
-    /// When `choose` might find something although nothing but the time has changed; nothing if never.
+    /// Returns the time at which `choose` might find a target though only the time has changed; `None` if
+    /// never.
     fn wake_at(&self, _now: Duration, _targets: &[TargetState]) -> Option<Duration> {
         None
     }
 
-    /// What it thinks of the target with this index.
+    /// Returns the verdict on the target with this index.
     fn verdict(&self, _now: Duration, _index: usize) -> Verdict {
         Verdict::default()
     }
 }
 
-/// How work comes into the queues.
+/// The way in which work comes into the queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Feed {
-    /// Most of what there is to do is known and waits: a source.
+    /// Most of the work is known and waits: a source.
     Queued,
     /// A few objects at a time, for any target: a sink.
     Arriving,
 }
 
-/// The policy that the user chose, for an end with so many I/O threads, whose work comes so.
+/// Creates the policy that the user chose, for an end with `threads` I/O threads and this feed.
 pub fn policy(choice: &PolicyChoice, threads: usize, feed: Feed) -> Box<dyn Policy> {
     match *choice {
         PolicyChoice::RoundRobin => Box::new(RoundRobin::new()),
@@ -112,7 +114,7 @@ pub fn policy(choice: &PolicyChoice, threads: usize, feed: Feed) -> Box<dyn Poli
 /// The bytes for which service times are compared.
 pub(crate) const REFERENCE_BYTES: u64 = 1 << 20;
 
-/// Bytes that could be moved in the time that a request costs by itself.
+/// Bytes that could be moved in the fixed time of a request.
 const REQUEST_BYTES: u64 = 128 << 10;
 
 impl Service {

@@ -6,8 +6,8 @@ use super::{Policy, TargetState};
 
 /// Goes round the targets and skips those that another thread is serving (L2).
 ///
-/// When all that have work are being served, it takes the one with the fewest items in service. A target that has
-/// work and that nobody serves is chosen before any other is chosen twice.
+/// When all targets with work are being served, it takes the target with the fewest items in service. An idle
+/// target with work is chosen before any other is chosen twice.
 #[derive(Clone, Debug, Default)]
 pub struct RoundRobin {
     next_index: usize,
@@ -19,7 +19,7 @@ impl RoundRobin {
         RoundRobin::default()
     }
 
-    /// The same for those targets that are ready and that `allows` allows.
+    /// Chooses among the targets that are ready and that `allows` allows.
     pub(super) fn choose_of(
         &mut self,
         now: Duration,
@@ -28,8 +28,10 @@ impl RoundRobin {
     ) -> Option<usize> {
         let start = if self.next_index < targets.len() { self.next_index } else { 0 };
         let mut chosen: Option<usize> = None;
-        let is_ready = |&index: &usize| targets[index].is_ready(now) && allows(index);
-        for index in (start..targets.len()).chain(0..start).filter(is_ready) {
+        for index in (start..targets.len()).chain(0..start) {
+            if !targets[index].is_ready(now) || !allows(index) {
+                continue;
+            }
             if chosen.is_none_or(|best| targets[index].in_service < targets[best].in_service) {
                 chosen = Some(index);
             }

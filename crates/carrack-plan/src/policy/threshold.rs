@@ -5,34 +5,34 @@ use std::time::Duration;
 
 use super::{Policy, RoundRobin, Service, TargetState, Verdict};
 
-/// Service times that are kept of each target: enough for any window in which a mean still means something.
+/// Service times kept for each target: enough for a mean over any useful window.
 const SAMPLES_MAX: usize = 64;
 
-/// Round-robin, but a target whose mean service time within the window `W` is above the threshold `T` is congested, and
-/// skipped the next `M` times that its turn comes (L7).
+/// Round-robin, but a target whose mean service time within the window `W` is above the threshold `T` is
+/// congested, and skipped the next `M` times that its turn comes (L7).
 ///
-/// After that it is served once, whatever the window says, and judged anew: the paper's threads spin until old service
-/// times have left the window; here nobody spins. When nothing but congested targets have work, their turns are counted
-/// down at once.
+/// After that it is served once, even if its mean is still above `T`, and judged anew: the paper's threads
+/// spin until old service times have left the window; here no thread spins. When only congested targets have
+/// work, their turns are counted down at once.
 #[derive(Clone, Debug)]
 pub struct Threshold {
     window: Duration,
     threshold: Duration,
     skips: u32,
     next_index: usize,
-    targets: Vec<Target>,
+    targets: Vec<TargetSamples>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Target {
-    /// When services ended, and how long they took.
+struct TargetSamples {
+    /// End and duration of recent services.
     samples: VecDeque<(Duration, Duration)>,
-    /// How many more turns are skipped.
+    /// Number of turns still to skip.
     skip: u32,
     avoided_count: u64,
 }
 
-impl Target {
+impl TargetSamples {
     fn mean(&self, now: Duration, window: Duration) -> Option<Duration> {
         let since = now.saturating_sub(window);
         let recent = self.samples.iter().filter(|(ended, _)| *ended >= since);
@@ -43,7 +43,7 @@ impl Target {
 }
 
 impl Threshold {
-    /// With the window `W`, the threshold `T` and the number of skips `M`.
+    /// Creates the policy with the window `W`, the threshold `T` and the number of skips `M`.
     pub fn new(window: Duration, threshold: Duration, skips: u32) -> Threshold {
         Threshold { window, threshold, skips, next_index: 0, targets: Vec::new() }
     }
@@ -51,17 +51,17 @@ impl Threshold {
 
 impl Policy for Threshold {
     fn choose(&mut self, now: Duration, targets: &[TargetState]) -> Option<usize> {
-        self.targets.resize_with(targets.len(), Target::default);
+        self.targets.resize_with(targets.len(), TargetSamples::default);
         let start = if self.next_index < targets.len() { self.next_index } else { 0 };
         let order = (start..targets.len()).chain(0..start);
         let free: Vec<usize> =
             order.filter(|&index| targets[index].is_ready(now) && targets[index].in_service == 0).collect();
         let Some(fewest) = free.iter().map(|&index| self.targets[index].skip).min() else {
-            // Everything that has work is being served.
+            // All targets with work are being served.
             return RoundRobin::new().choose_of(now, targets, |_| true);
         };
         if fewest > 0 {
-            // Nothing but congested targets: the rounds in which all of them are skipped.
+            // Only congested targets: the rounds in which all of them are skipped.
             free.iter().for_each(|&index| self.targets[index].skip -= fewest);
         }
         for index in free {
@@ -76,7 +76,7 @@ impl Policy for Threshold {
     }
 
     fn served(&mut self, now: Duration, index: usize, targets: &[TargetState], service: Service) {
-        self.targets.resize_with(targets.len(), Target::default);
+        self.targets.resize_with(targets.len(), TargetSamples::default);
         let target = &mut self.targets[index];
         if target.samples.len() == SAMPLES_MAX {
             target.samples.pop_front();

@@ -1,55 +1,58 @@
-//! The controller: what is tried, what is kept, and when to look again.
+//! The controller: the next trial, its result, and the time of the next look.
 //!
-//! Owns the present settings and what is known of them. Knows no clock: the samples bring their times.
+//! Owns the present settings and the curves. Knows no clock: the samples bring their times.
 
 use std::time::Duration;
 
-use super::curve::{Curve, CurvePoint, Noise};
+use super::curve::{CurvePoint, KnobCurve, SampleNoise};
 use super::decision::{Cause, Decision, Move, Outcome, Trial};
-use super::episode::{Aim, Attempt, Episode};
+use super::episode::{Episode, KnobAttempt, TunerAim};
 use super::knob::{Knob, PerKnob, TunerSetup};
-use super::level::Level;
-use super::meter::{Meter, Reading};
+use super::level::ThroughputLevel;
+use super::meter::{RateMeter, RateReading};
 use super::record::TunerRecord;
-use super::sample::{Bottleneck, Sample, Stages};
-use super::search::{Reach, Search};
+use super::sample::{Bottleneck, Sample, StageGauges};
+use super::search::{CurveSearch, SearchReach};
 use super::verdict::{Comparison, SAMPLES_MIN};
 
-/// What a knob does takes so long to be seen, beside the path's part: a thread's first object has to come through.
+/// Time until the effect of a knob shows, besides the path's part: a thread's first object must come through.
 const SETTLE: Duration = Duration::from_millis(400);
 
-/// A stream doubles its window each round trip: from ten segments to 4 MiB in nine, and the first answer takes one.
+/// A stream doubles its window each round trip: from ten segments to 4 MiB in nine, and the first answer
+/// takes one.
 const SETTLE_ROUND_TRIPS: u32 = 10;
 
-/// No path takes longer.
+/// Upper bound for any path.
 const SETTLE_MAX: Duration = Duration::from_secs(3);
 
-/// A look goes so many deviations of a sample to each side, as a part of the value, within these limits.
+/// Step of a look to each side, in deviations of a sample, as a part of the value; and the limits of the
+/// step.
 const STEP_NOISE: f64 = 4.0;
 const STEP_MIN: f64 = 0.125;
 const STEP_MAX: f64 = 0.25;
 
-/// A move that has changed the throughput by this part has changed the other knobs' curves.
+/// A move that has changed the throughput by this part has changed the curves of the other knobs, too.
 const OTHER_CURVES: f64 = 0.03;
 
-/// A look that finds this elasticity (a value doubled brings 74 %) has found another curve.
+/// A look that finds this elasticity (a doubled value brings 74 %) has found another curve.
 const ELASTICITY_OTHER: f64 = 0.8;
 
-/// Trials until it settles, whatever they show: a full climb of one knob from 1 to 256 takes 8, closing in on a value 5 more.
+/// Upper bound of trials until it settles: a full climb of one knob from 1 to 256 takes 8, closing in on a
+/// value 5 more.
 const TRIALS_MAX: u32 = 24;
 
-/// The first look after settling, and the longest time between two: a look costs what an eighth of the knob brings for two seconds,
-/// or 0.4 % of the throughput then.
+/// The first look after settling, and the longest time between two: a look costs the gain of an eighth of the
+/// knob for two seconds, or 0.4 % of the throughput then.
 const LOOK_FIRST: Duration = Duration::from_secs(15);
 const LOOK_MAX: Duration = Duration::from_secs(60);
 
-/// Another stage is the bottleneck if it is for so long.
+/// Time after which a new bottleneck counts.
 const BOTTLENECK_LASTS: Duration = Duration::from_secs(2);
 
-/// The first wait after the bottleneck's move has brought nothing new; twice as long each time.
+/// The first wait after a moved bottleneck has brought no gain; it doubles each time.
 const BOTTLENECK_AGAIN: Duration = Duration::from_secs(5);
 
-/// A throughput that differs from the history's by more than this part makes it say nothing.
+/// A throughput that differs from the history's by more than this part invalidates the history.
 const HISTORY_HOLDS: f64 = 0.25;
 
 /// Finds the settings of one session and follows them. See the [module](super) and `docs/tuner.md`.
@@ -58,32 +61,33 @@ pub struct Tuner {
     setup: TunerSetup,
     /// The best known settings.
     kept: PerKnob<u32>,
-    /// Those in force: another value of one knob while it is tried.
+    /// The settings in force: another value of one knob while it is tried.
     present: PerKnob<u32>,
-    /// What was raised although that alone brought nothing, and the values before: it has moved the bottleneck.
+    /// Knobs that were raised without a gain of their own, with the values before: that has moved the
+    /// bottleneck.
     credit: Vec<(Knob, u32)>,
-    curves: PerKnob<Curve>,
-    level: Level,
-    noise: Noise,
-    meter: Meter,
-    stages: Stages,
-    /// The stage that holds the others up at the kept settings.
+    curves: PerKnob<KnobCurve>,
+    level: ThroughputLevel,
+    noise: SampleNoise,
+    meter: RateMeter,
+    stages: StageGauges,
+    /// The limiting stage at the kept settings.
     bottleneck: Bottleneck,
-    aim: Aim,
+    aim: TunerAim,
     episode: Episode,
-    /// Whether there was something to do and nothing in its way at the last sample.
+    /// True if the last sample had work and nothing held it back.
     is_moving: bool,
-    /// When the present settings show what they bring, and samples since.
+    /// Time from which the present settings show their effect, and the samples since.
     steady_from: Duration,
     samples: u32,
     look_after: Duration,
     bottleneck_after: Duration,
-    /// The throughput of an earlier session with these settings, until it is compared.
+    /// Throughput of an earlier session with these settings, until it is compared.
     expected: Option<f64>,
 }
 
 impl Tuner {
-    /// Begins with the ranges' start values.
+    /// Creates a tuner with the ranges' start values.
     pub fn new(setup: TunerSetup) -> Tuner {
         let start = PerKnob::from_fn(|knob| setup.ranges[knob].start);
         Tuner {
@@ -92,13 +96,13 @@ impl Tuner {
             present: start,
             credit: Vec::new(),
             curves: PerKnob::default(),
-            level: Level::default(),
-            noise: Noise::default(),
-            meter: Meter::default(),
-            stages: Stages::default(),
+            level: ThroughputLevel::default(),
+            noise: SampleNoise::default(),
+            meter: RateMeter::default(),
+            stages: StageGauges::default(),
             bottleneck: Bottleneck::Reading,
-            aim: Aim::Measure,
-            episode: Episode::new(Cause::Start, Reach::Wide),
+            aim: TunerAim::Measure,
+            episode: Episode::new(Cause::Start, SearchReach::Wide),
             is_moving: false,
             steady_from: Duration::ZERO,
             samples: 0,
@@ -108,11 +112,11 @@ impl Tuner {
         }
     }
 
-    /// Begins with the settings of an earlier session of the same [`Workload`](super::Workload), as far as the ranges allow them, and
-    /// tries only what is near them, unless they bring another throughput now.
+    /// Creates a tuner with the settings of an earlier session of the same [`Workload`](super::Workload), as
+    /// far as the ranges allow them. It tries only neighbouring values, unless the throughput differs now.
     pub fn from_history(setup: TunerSetup, record: &TunerRecord) -> Tuner {
         let start = PerKnob::from_fn(|knob| setup.ranges[knob].clamp(record.values[knob]));
-        let reach = if record.is_settled { Reach::Near(STEP_MAX) } else { Reach::Wide };
+        let reach = if record.is_settled { SearchReach::Near(STEP_MAX) } else { SearchReach::Wide };
         Tuner {
             kept: start,
             present: start,
@@ -122,27 +126,27 @@ impl Tuner {
         }
     }
 
-    /// The value that a knob should have now.
+    /// Returns the value that a knob should have now.
     pub fn value(&self, knob: Knob) -> u32 {
         self.present[knob]
     }
 
-    /// The stage that holds the others up.
+    /// Returns the limiting stage.
     pub fn bottleneck(&self) -> Bottleneck {
         self.bottleneck
     }
 
-    /// Whether nothing is being tried.
+    /// Returns true if no value is being tried.
     pub fn is_settled(&self) -> bool {
-        matches!(self.aim, Aim::Settled { .. })
+        matches!(self.aim, TunerAim::Settled { .. })
     }
 
-    /// The path's round trip is another one.
+    /// Sets the path's round trip.
     pub fn set_round_trip(&mut self, round_trip: Duration) {
         self.setup.round_trip = round_trip;
     }
 
-    /// What is known, to be shown and kept; `at_s` is now in Unix seconds.
+    /// Returns the tuner's knowledge, to be shown and kept; `at_s` is now in Unix seconds.
     pub fn record(&self, at_s: u64) -> TunerRecord {
         TunerRecord {
             at_s,
@@ -154,17 +158,19 @@ impl Tuner {
         }
     }
 
-    /// What the present settings bring, in bytes per second; what they brought before, where all begins anew.
+    /// Returns the throughput of the present settings in bytes per second, or the earlier one after a new
+    /// start.
     fn known_rate(&self) -> f64 {
-        let value = self.kept[Knob::Readers];
-        let before = || self.curves[Knob::Readers].all().find(|point| point.value == value);
-        match self.level.mean() {
-            0.0 => before().map_or(0.0, CurvePoint::bytes_per_s),
-            mean => mean,
+        let mean = self.level.mean();
+        if mean != 0.0 {
+            return mean;
         }
+        let value = self.kept[Knob::Readers];
+        let before = self.curves[Knob::Readers].all().find(|point| point.value == value);
+        before.map_or(0.0, CurvePoint::bytes_per_s)
     }
 
-    /// Takes a sample, every 250 ms or so. What to do, if anything is decided.
+    /// Takes a sample, about every 250 ms. Returns a decision, if one is made.
     pub fn observe(&mut self, sample: &Sample) -> Option<Decision> {
         let reading = self.meter.read(sample, self.present[Knob::Readers].into());
         if sample.work == 0 || sample.is_held {
@@ -172,7 +178,7 @@ impl Tuner {
         }
         let reading = reading?;
         if !std::mem::replace(&mut self.is_moving, true) {
-            // Streams that have rested begin with small windows.
+            // Idle streams begin with small windows.
             self.steady_from = self.steady_from.max(sample.at + settle(self.setup.round_trip));
         }
         self.stages.learn(sample);
@@ -181,23 +187,24 @@ impl Tuner {
         }
         self.samples += 1;
         self.learn(sample.at, &reading);
-        if !matches!(self.aim, Aim::Try(_))
+        if !matches!(self.aim, TunerAim::Try(_))
             && let Some((from, to)) = self.level.learn(reading.rates, &self.noise)
         {
             self.start_over(Cause::Moved { from, to });
             return None;
         }
         match self.aim {
-            Aim::Measure if self.samples < SAMPLES_MIN => None,
-            Aim::Measure => Some(self.measured(sample.at)),
-            Aim::Try(attempt) => self.judge(sample.at, attempt),
-            Aim::Settled { .. } => self.watch(sample.at),
+            TunerAim::Measure if self.samples < SAMPLES_MIN => None,
+            TunerAim::Measure => Some(self.measured(sample.at)),
+            TunerAim::Try(attempt) => self.judge(sample.at, attempt),
+            TunerAim::Settled { .. } => self.watch(sample.at),
         }
     }
 
-    /// Adds a reading to the curves: to all of them at the kept settings, otherwise to that of the knob that is tried.
-    fn learn(&mut self, at: Duration, reading: &Reading) {
-        let tried = if let Aim::Try(attempt) = self.aim { Some(attempt.knob) } else { None };
+    /// Adds a reading to the curves: to all of them at the kept settings, otherwise to that of the tried
+    /// knob.
+    fn learn(&mut self, at: Duration, reading: &RateReading) {
+        let tried = if let TunerAim::Try(attempt) = self.aim { Some(attempt.knob) } else { None };
         let known = tried.unwrap_or(Knob::Readers);
         if let Some(point) = self.curves[known].get(self.present[known]).filter(|point| point.samples > 1) {
             self.noise.learn(reading.rates.written, point.rates.written);
@@ -207,35 +214,36 @@ impl Tuner {
         }
     }
 
-    /// Nothing that was known counts any more.
+    /// Forgets everything and begins anew.
     fn start_over(&mut self, cause: Cause) {
         Knob::ALL.into_iter().for_each(|knob| self.curves[knob].keep_only(None));
         self.level.forget();
         self.credit.clear();
         self.look_after = LOOK_FIRST;
         self.bottleneck_after = Duration::ZERO;
-        self.begin(cause, Reach::Wide);
+        self.begin(cause, SearchReach::Wide);
     }
 
-    fn begin(&mut self, cause: Cause, reach: Reach) {
+    fn begin(&mut self, cause: Cause, reach: SearchReach) {
         self.episode = Episode::new(cause, reach);
-        self.aim = Aim::Measure;
+        self.aim = TunerAim::Measure;
         self.samples = 0;
     }
 
-    /// The kept settings are known well enough to try others.
+    /// Begins with trials: the kept settings are known well enough.
     fn measured(&mut self, at: Duration) -> Decision {
         self.bottleneck = self.stages.bottleneck();
-        let differs = |expected: f64| (self.level.mean() / expected.max(1.0) - 1.0).abs() > HISTORY_HOLDS;
-        if self.expected.take().is_some_and(differs) {
-            self.episode.reach = Reach::Wide;
+        let level = self.level.mean();
+        let expected = self.expected.take();
+        if expected.is_some_and(|expected| (level / expected.max(1.0) - 1.0).abs() > HISTORY_HOLDS) {
+            self.episode.reach = SearchReach::Wide;
         }
         self.go_on(at, None)
     }
 
-    /// Settled: whether there is a reason to try something.
+    /// Begins with trials if there is a reason, when settled.
     fn watch(&mut self, at: Duration) -> Option<Decision> {
-        let Aim::Settled { look_at, bottleneck_at, is_other_since } = &mut self.aim else { return None };
+        let TunerAim::Settled { look_at, bottleneck_at, is_other_since } = &mut self.aim else { return None };
         let look_at = *look_at;
         let bottleneck = self.stages.bottleneck();
         if bottleneck == self.bottleneck {
@@ -245,7 +253,7 @@ impl Tuner {
         {
             self.bottleneck = bottleneck;
             bottleneck.knobs().iter().for_each(|knob| self.forget_others(*knob));
-            self.begin(Cause::Bottleneck, Reach::Wide);
+            self.begin(Cause::Bottleneck, SearchReach::Wide);
             return Some(self.go_on(at, None));
         }
         if at < look_at && !self.level.has_drifted(&self.noise) {
@@ -253,25 +261,26 @@ impl Tuner {
         }
         for knob in Knob::ALL {
             if self.setup.ranges[knob].doubles {
-                // To look at half of it costs up to half of the throughput each time: what was seen there has to do.
+                // A look at half the value costs up to half of the throughput each time: the earlier result
+                // there must suffice.
                 self.curves[knob].forget_above(self.kept[knob]);
             } else {
                 self.forget_others(knob);
             }
         }
-        // A step as large as it takes to see a difference in this noise.
+        // A step just large enough to see a difference in this noise.
         let step = (STEP_NOISE * self.noise.deviation()).clamp(STEP_MIN, STEP_MAX);
-        self.begin(Cause::Look, Reach::Near(step));
+        self.begin(Cause::Look, SearchReach::Near(step));
         Some(self.go_on(at, None))
     }
 
-    /// Only the kept value's point counts on this knob's curve.
+    /// Invalidates all points of this knob's curve except that of the kept value.
     fn forget_others(&mut self, knob: Knob) {
         let here = self.curves[knob].get(self.kept[knob]).copied();
         self.curves[knob].keep_only(here);
     }
 
-    /// From the kept settings: the next trial, or a rest.
+    /// Starts the next trial from the kept settings, or a rest.
     fn go_on(&mut self, at: Duration, trial: Option<Trial>) -> Decision {
         let mut knobs = self.bottleneck.knobs().iter();
         match knobs.find_map(|knob| self.next(*knob)).or_else(|| self.next_release()) {
@@ -280,8 +289,8 @@ impl Tuner {
         }
     }
 
-    fn next(&self, knob: Knob) -> Option<Attempt> {
-        let search = Search {
+    fn next(&self, knob: Knob) -> Option<KnobAttempt> {
+        let search = CurveSearch {
             curve: &self.curves[knob],
             range: self.setup.ranges[knob],
             reach: self.episode.reach,
@@ -289,35 +298,39 @@ impl Tuner {
         };
         let may_try = self.episode.trials < TRIALS_MAX && !self.is_on_credit(knob);
         let value = search.next(self.kept[knob]).filter(|_| may_try)?;
-        Some(Attempt { knob, value, is_release: false })
+        Some(KnobAttempt { knob, value, is_release: false })
     }
 
-    /// A look also asks whether less of what is not the bottleneck does as well: of what has most beyond its start.
-    fn next_release(&mut self) -> Option<Attempt> {
+    /// Returns a smaller value of a knob that is not the bottleneck, for a look: of the knob with the largest
+    /// excess over its start.
+    fn next_release(&mut self) -> Option<KnobAttempt> {
         if self.episode.cause != Cause::Look || std::mem::replace(&mut self.episode.has_released, true) {
             return None;
         }
-        let start = |knob: Knob| self.setup.ranges[knob].start;
-        let excess = |knob: Knob| f64::from(self.kept[knob]) / f64::from(start(knob));
         let knob = Knob::ALL
             .into_iter()
-            .filter(|knob| !self.bottleneck.knobs().contains(knob) && excess(*knob) > 1.0)
-            .max_by(|one, other| excess(*one).total_cmp(&excess(*other)))?;
+            .filter(|knob| !self.bottleneck.knobs().contains(knob) && self.excess(*knob) > 1.0)
+            .max_by(|one, other| self.excess(*one).total_cmp(&self.excess(*other)))?;
         let less = self.kept[knob] - (self.kept[knob] / 4).max(1);
-        let value = self.setup.ranges[knob].clamp(less).max(start(knob));
-        Some(Attempt { knob, value, is_release: true })
+        let range = self.setup.ranges[knob];
+        let value = range.clamp(less).max(range.start);
+        Some(KnobAttempt { knob, value, is_release: true })
     }
 
-    fn attempt(&mut self, at: Duration, attempt: Attempt, trial: Option<Trial>) -> Decision {
+    fn excess(&self, knob: Knob) -> f64 {
+        f64::from(self.kept[knob]) / f64::from(self.setup.ranges[knob].start)
+    }
+
+    fn attempt(&mut self, at: Duration, attempt: KnobAttempt, trial: Option<Trial>) -> Decision {
         self.episode.trials += 1;
-        self.aim = Aim::Try(attempt);
+        self.aim = TunerAim::Try(attempt);
         let action = if attempt.is_release { Move::Release } else { Move::Try };
         self.turn(at, attempt.knob, attempt.value, action, trial)
     }
 
-    /// Whether what is tried stays, once that is known, and what comes next.
-    fn judge(&mut self, at: Duration, attempt: Attempt) -> Option<Decision> {
-        let Attempt { knob, value, is_release } = attempt;
+    /// Decides on the tried value, once its effect is known, and starts the next step.
+    fn judge(&mut self, at: Duration, attempt: KnobAttempt) -> Option<Decision> {
+        let KnobAttempt { knob, value, is_release } = attempt;
         let curve = &self.curves[knob];
         let (home, there) = (*curve.get(self.kept[knob])?, *curve.get(value)?);
         let comparison = Comparison {
@@ -353,7 +366,7 @@ impl Tuner {
         self.episode.has_gained = true;
         let step = (f64::from(there.value) / f64::from(home)).ln();
         if gain.ln_1p() / step > ELASTICITY_OTHER {
-            self.episode.reach = Reach::Wide;
+            self.episode.reach = SearchReach::Wide;
         }
         if gain > OTHER_CURVES {
             self.credit.clear();
@@ -365,7 +378,7 @@ impl Tuner {
         }
     }
 
-    /// It stays for now, so that what has become the bottleneck can be tried.
+    /// Keeps a value for now, so that the new bottleneck can be tried.
     fn credit(&mut self, knob: Knob, value: u32) {
         self.credit.push((knob, std::mem::replace(&mut self.kept[knob], value)));
         self.bottleneck = self.stages.bottleneck();
@@ -380,8 +393,8 @@ impl Tuner {
         !self.is_on_credit(knob) && self.kept[knob] < self.setup.ranges[knob].most
     }
 
-    /// Straight to the next value: the way over the kept one would only cost time.
-    fn reject(&mut self, at: Duration, attempt: Attempt, trial: Option<Trial>) -> Decision {
+    /// Goes straight to the next value: a return to the kept one would only cost time.
+    fn reject(&mut self, at: Duration, attempt: KnobAttempt, trial: Option<Trial>) -> Decision {
         match self.next(attempt.knob).filter(|_| !attempt.is_release) {
             Some(next) => self.attempt(at, next, trial),
             None => self.back(at, attempt.knob, trial),
@@ -389,14 +402,14 @@ impl Tuner {
     }
 
     fn back(&mut self, at: Duration, knob: Knob, trial: Option<Trial>) -> Decision {
-        self.aim = Aim::Measure;
+        self.aim = TunerAim::Measure;
         self.turn(at, knob, self.kept[knob], Move::Back, trial)
     }
 
-    /// Nothing more to try.
+    /// Settles: no trial is left.
     fn rest(&mut self, at: Duration, trial: Option<Trial>) -> Decision {
         if let Some((knob, value)) = self.credit.pop() {
-            // It has not helped.
+            // The raised value has not helped.
             self.kept[knob] = value;
             self.episode.trials = TRIALS_MAX;
             return self.back(at, knob, trial);
@@ -406,7 +419,7 @@ impl Tuner {
         } else if self.episode.cause == Cause::Bottleneck {
             self.bottleneck_after = (2 * self.bottleneck_after).clamp(BOTTLENECK_AGAIN, LOOK_MAX);
         }
-        self.aim = Aim::Settled {
+        self.aim = TunerAim::Settled {
             look_at: at + self.look_after,
             bottleneck_at: at + self.bottleneck_after,
             is_other_since: None,
@@ -429,7 +442,7 @@ impl Tuner {
     }
 }
 
-/// How long what a knob does takes to be seen.
+/// Returns the time until the effect of a knob shows.
 fn settle(round_trip: Duration) -> Duration {
     (SETTLE + SETTLE_ROUND_TRIPS * round_trip).min(SETTLE_MAX)
 }

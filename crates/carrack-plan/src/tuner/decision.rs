@@ -1,4 +1,4 @@
-//! What the tuner decided, for the engine and for people.
+//! The tuner's decisions, for the engine and for people.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,25 +6,25 @@ use std::time::Duration;
 use super::knob::Knob;
 use super::sample::Bottleneck;
 
-/// Why the tuner has begun to try values.
+/// The reason why the tuner has begun to try values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Cause {
     /// The session has begun.
     Start,
-    /// The throughput is another one, in bytes per second.
+    /// The throughput has changed, in bytes per second.
     Moved {
-        /// What it was.
+        /// The throughput before.
         from: f64,
-        /// What it is.
+        /// The throughput now.
         to: f64,
     },
-    /// Another stage holds the others up.
+    /// Another stage is the bottleneck.
     Bottleneck,
-    /// It is time to look whether the settings are still the best.
+    /// A regular check that the settings are still the best.
     Look,
 }
 
-/// What a value that was tried has brought.
+/// The result of a tried value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Trial {
     /// The knob.
@@ -33,37 +33,37 @@ pub struct Trial {
     pub from: u32,
     /// The value that was tried.
     pub to: u32,
-    /// How much more throughput that is, as a part; negative if it is less.
+    /// Relative gain of throughput; negative for a loss.
     pub gain: f64,
-    /// Whether it stays.
+    /// The verdict.
     pub outcome: Outcome,
 }
 
-/// What follows from a trial.
+/// The verdict on a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It is better, and stays.
     Kept,
-    /// It has made another stage the bottleneck, and stays while that one is tried.
+    /// It has moved the bottleneck to another stage, and stays while that stage's knob is tried.
     Relieved,
     /// It is not better.
     Rejected,
 }
 
-/// What the knob is turned for.
+/// The purpose of turning a knob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Move {
-    /// To see what another value brings.
+    /// Try another value.
     Try,
-    /// To see whether less of what is not the bottleneck does as well.
+    /// Try less of a knob that is not the bottleneck.
     Release,
-    /// Back to what is known to be better.
+    /// Return to a value known to be better.
     Back,
-    /// Nothing promises more: it stays until the next look.
+    /// No value promises more: it stays until the next look.
     Settle,
 }
 
-/// One decision. The engine sets `knob` to `to`; where everything stays as it is, `from` is the same.
+/// One decision. The engine sets `knob` to `to`; without a change, `from` is the same.
 ///
 /// Its [`Display`](fmt::Display) is one line.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -76,18 +76,18 @@ pub struct Decision {
     pub from: u32,
     /// Its value from now on.
     pub to: u32,
-    /// What for.
+    /// Purpose of the turn.
     pub action: Move,
-    /// The stage that holds the others up.
+    /// The limiting stage.
     pub bottleneck: Bottleneck,
-    /// Why values are tried.
+    /// Reason for the trials.
     pub cause: Cause,
-    /// What the trial before has shown, if this follows one.
+    /// Result of the trial before, if this follows one.
     pub trial: Option<Trial>,
 }
 
 impl Decision {
-    /// Whether a knob is turned at all.
+    /// Returns true if a knob is turned.
     pub fn is_change(&self) -> bool {
         self.from != self.to
     }

@@ -1,28 +1,28 @@
-//! What a tuner is at, from a cause to try something to the next rest.
+//! An episode of the tuner, from a cause for trials to the next rest.
 
 use std::time::Duration;
 
 use super::decision::Cause;
 use super::knob::Knob;
-use super::search::Reach;
+use super::search::SearchReach;
 
-/// What the present settings are for.
+/// Purpose of the present settings.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Aim {
-    /// To know what the kept settings bring.
+pub(super) enum TunerAim {
+    /// Measure the kept settings.
     Measure,
-    /// To see what another value brings.
-    Try(Attempt),
-    /// To move data.
+    /// Measure another value.
+    Try(KnobAttempt),
+    /// Move data.
     Settled { look_at: Duration, bottleneck_at: Duration, is_other_since: Option<Duration> },
 }
 
 /// Another value of one knob.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Attempt {
+pub(super) struct KnobAttempt {
     pub knob: Knob,
     pub value: u32,
-    /// Whether less is tried of something that is not the bottleneck.
+    /// True if less is tried of a knob that is not the bottleneck.
     pub is_release: bool,
 }
 
@@ -30,14 +30,14 @@ pub(super) struct Attempt {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Episode {
     pub cause: Cause,
-    pub reach: Reach,
+    pub reach: SearchReach,
     pub trials: u32,
     pub has_gained: bool,
     pub has_released: bool,
 }
 
 impl Episode {
-    pub fn new(cause: Cause, reach: Reach) -> Episode {
+    pub fn new(cause: Cause, reach: SearchReach) -> Episode {
         Episode { cause, reach, trials: 0, has_gained: false, has_released: false }
     }
 }

@@ -1,4 +1,4 @@
-//! What can be turned while a session runs, and how far.
+//! The numbers that can change while a session runs, and their ranges.
 
 use std::fmt;
 use std::ops::{Index, IndexMut};
@@ -6,20 +6,21 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// A number that may change while a session runs. The sizes of objects and bundles and the number of lanes are fixed at its start.
+/// A number that may change while a session runs. The sizes of objects and bundles and the number of lanes
+/// are fixed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Knob {
-    /// I/O threads of the source that are at work.
+    /// Active I/O threads of the source.
     Readers,
-    /// Data connections that are used.
+    /// Data connections in use.
     Streams,
-    /// I/O threads of the sink that are at work.
+    /// Active I/O threads of the sink.
     Writers,
 }
 
 impl Knob {
-    /// All of them, in the order of an object's way.
+    /// All knobs, in the order of an object's way.
     pub const ALL: [Knob; 3] = [Knob::Readers, Knob::Streams, Knob::Writers];
 }
 
@@ -40,51 +41,52 @@ pub struct KnobRange {
     pub least: u32,
     /// The largest value.
     pub most: u32,
-    /// The value at the session's start. What is not the bottleneck is not made less than this.
+    /// The value at the session's start. The value of a knob that is not the bottleneck never falls below
+    /// this.
     pub start: u32,
-    /// Whether only `least`, twice as many, four times as many and so on are values.
+    /// True if only `least`, twice as many, four times as many and so on are values.
     pub doubles: bool,
 }
 
 impl KnobRange {
-    /// From `least` to `most`, beginning with `start`; what does not fit is moved to where it does.
+    /// From `least` to `most`, beginning with `start`; inconsistent arguments are clamped.
     pub fn new(least: u32, most: u32, start: u32) -> KnobRange {
         let least = least.max(1);
         let most = most.max(least);
         KnobRange { least, most, start: start.clamp(least, most), doubles: false }
     }
 
-    /// The same with values that are each twice the one before.
+    /// The same with values that double.
     pub fn doubling(least: u32, most: u32, start: u32) -> KnobRange {
         let range = KnobRange { doubles: true, ..KnobRange::new(least, most, start) };
         KnobRange { most: range.clamp(range.most), start: range.clamp(range.start), ..range }
     }
 
-    /// A value that the user chose: it is never moved.
+    /// A value that the user chose: it never changes.
     pub fn fixed(value: u32) -> KnobRange {
         KnobRange::new(value, value, value)
     }
 
-    /// The same without values above this one.
+    /// The same without values above `most`.
     #[must_use]
     pub fn at_most(self, most: u32) -> KnobRange {
         let most = self.clamp(most.min(self.most));
         KnobRange { most, start: self.start.min(most), ..self }
     }
 
-    /// Whether there is nothing to choose.
+    /// Returns true if the range has a single value.
     pub fn is_fixed(&self) -> bool {
         self.least == self.most
     }
 
-    /// The value nearest to this one; of those that double the next lower one.
+    /// Returns the nearest value; of a doubling range the next lower one.
     pub fn clamp(&self, value: u32) -> u32 {
         let value = value.clamp(self.least, self.most);
         if self.doubles { self.least << (value / self.least).ilog2() } else { value }
     }
 }
 
-/// Something for each knob.
+/// A value for each knob.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PerKnob<T> {
     /// For [`Knob::Readers`].
@@ -124,7 +126,7 @@ impl<T> IndexMut<Knob> for PerKnob<T> {
     }
 }
 
-/// What a tuner has to know at a session's start.
+/// The data that a tuner needs at a session's start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TunerSetup {
     /// The values that may be chosen.

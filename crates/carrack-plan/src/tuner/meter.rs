@@ -9,27 +9,27 @@ use super::sample::Sample;
 /// Shorter intervals are joined with the next one: a few slots more or less would be noise.
 const INTERVAL_MIN: Duration = Duration::from_millis(150);
 
-/// What each stage moves, in bytes per second.
+/// The rate of each stage, in bytes per second.
 ///
-/// While a queue fills or empties they differ, and the throughput of the whole is one that does not last: more writers empty the
-/// sink's queue faster than the network fills it. What lasts is the least of the three.
+/// While a queue fills or empties the rates differ, and the throughput of the whole does not last: more
+/// writers empty the sink's queue faster than the network fills it. The least of the three lasts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StageRates {
-    /// What comes into the outbox.
+    /// Rate into the outbox.
     pub read: f64,
-    /// What leaves it for the sink's queue.
+    /// Rate from the outbox into the sink's queue.
     pub sent: f64,
-    /// What the sink answers.
+    /// Rate of the sink's answers.
     pub written: f64,
 }
 
 impl StageRates {
-    /// The throughput that these stages can keep up.
+    /// Returns the throughput that these stages can keep up.
     pub fn lasting(&self) -> f64 {
         self.read.min(self.sent).min(self.written).max(0.0)
     }
 
-    /// A mean that moves towards these by such a part of the difference.
+    /// Moves the mean by this part of the difference.
     pub(super) fn approach(&mut self, other: &StageRates, weight: f64) {
         self.read += weight * (other.read - self.read);
         self.sent += weight * (other.sent - self.sent);
@@ -37,34 +37,36 @@ impl StageRates {
     }
 }
 
-/// What happened between two samples.
+/// The measurement between two samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Reading {
-    /// When the interval began.
+pub(super) struct RateReading {
+    /// Begin of the interval.
     pub since: Duration,
     pub rates: StageRates,
-    /// The part of what was sent that was sent again.
+    /// The retransmitted part of the bytes sent.
     pub loss: f64,
 }
 
-/// Remembers where the present interval began.
+/// Remembers the begin of the present interval.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Meter {
+pub(super) struct RateMeter {
     since: Sample,
 }
 
-impl Meter {
-    /// When the last interval ended.
+impl RateMeter {
+    /// Returns the end of the last interval.
     pub fn at(&self) -> Duration {
         self.since.at
     }
 
-    /// What the interval that ends with this sample says; nothing while it goes on.
+    /// Returns the measurement of the interval that ends with this sample; `None` while it continues.
     ///
-    /// An interval without a byte goes on: where answers come in bursts (groups of a journal) the rate is that of whole bursts, and a
-    /// stall, which no knob ends, is not taken for a slow curve. So does one with fewer than `objects_min` objects, one for each thread that
-    /// makes them: threads that each take seconds for an object (a bundle of small files) end together, and then nothing comes for as long.
-    pub fn read(&mut self, sample: &Sample, objects_min: u64) -> Option<Reading> {
+    /// An interval without a byte continues: where answers come in bursts (groups of a journal) the rate is
+    /// that of whole bursts, and a stall, which no knob ends, does not count as a slow curve. An interval
+    /// with fewer than `objects_min` objects, one for each thread that makes them, continues as well: threads
+    /// that each take seconds for an object (a bundle of small files) end together, and then no object comes
+    /// for as long.
+    pub fn read(&mut self, sample: &Sample, objects_min: u64) -> Option<RateReading> {
         let since = self.since;
         if sample.is_held || sample.work == 0 {
             self.since = *sample;
@@ -79,15 +81,22 @@ impl Meter {
         let sent = sample.sent.saturating_sub(since.sent).max(1);
         let again = sample.retransmitted.saturating_sub(since.retransmitted);
         let loss = (again as f64 / sent as f64).min(1.0);
-        Some(Reading { since: since.at, rates: rates(&since, sample, span), loss })
+        Some(RateReading { since: since.at, rates: rates(&since, sample, span), loss })
     }
 }
 
-/// What came into a queue is what left it and what it has gained.
+/// The rate into a queue is the rate out of the queue plus its growth.
 fn rates(from: &Sample, to: &Sample, span: Duration) -> StageRates {
-    let rate = |from: u64, to: u64| (to as f64 - from as f64) / span.as_secs_f64();
-    let queue = |sample: &Sample| sample.sink_queue.map_or(0, |fill| fill.waiting);
-    let written = rate(from.bytes, to.bytes);
-    let sent = written + rate(queue(from), queue(to));
-    StageRates { read: sent + rate(from.outbox.waiting, to.outbox.waiting), sent, written }
+    let written = rate(from.bytes, to.bytes, span);
+    let sent = written + rate(sink_queue_bytes(from), sink_queue_bytes(to), span);
+    let read = sent + rate(from.outbox.waiting, to.outbox.waiting, span);
+    StageRates { read, sent, written }
+}
+
+fn rate(from: u64, to: u64, span: Duration) -> f64 {
+    (to as f64 - from as f64) / span.as_secs_f64()
+}
+
+fn sink_queue_bytes(sample: &Sample) -> u64 {
+    sample.sink_queue.map_or(0, |fill| fill.waiting)
 }

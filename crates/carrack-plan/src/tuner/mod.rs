@@ -1,12 +1,12 @@
-//! How many readers, streams and writers a session has: one controller with a knob for each (Y4, Y5, Y7).
+//! The number of readers, streams and writers of a session: one controller with a knob for each (Y4, Y5, Y7).
 //!
-//! The engine tells a [`Tuner`] a [`Sample`] some four times a second and turns the knob that a [`Decision`] names. The tuner
-//! finds out from the queues which stage holds the others up, climbs the curve of throughput over that stage's knob, stays where more
-//! would bring less than it costs, and looks again when something has changed. What it has learned is a [`TunerRecord`], from which
-//! a later session between the same ends begins.
+//! The engine gives a [`Tuner`] about four [`Sample`]s a second and turns the knob that a [`Decision`] names.
+//! The tuner finds the limiting stage from the queues, climbs the curve of throughput over that stage's knob,
+//! stays where more would bring less than it costs, and looks again after a change. A [`TunerRecord`] keeps
+//! the result, from which a later session between the same ends begins.
 //!
-//! `docs/tuner.md` has the mathematics, every constant's reason and what was measured. Fleets choose the number of
-//! pairs by a simpler rule ([`fleet::PairTuner`](crate::fleet::PairTuner)).
+//! `docs/tuner.md` has the mathematics, every constant's reason and the measurements. Fleets choose the
+//! number of pairs by a simpler rule ([`fleet::PairTuner`](crate::fleet::PairTuner)).
 
 mod controller;
 mod curve;
@@ -16,8 +16,6 @@ mod knob;
 mod level;
 mod meter;
 mod record;
-#[cfg(any(test, feature = "rivals"))]
-pub mod rivals;
 mod sample;
 mod search;
 mod verdict;

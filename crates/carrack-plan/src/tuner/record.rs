@@ -1,4 +1,4 @@
-//! What a session leaves for later ones between the same ends.
+//! The tuner's results for later sessions between the same ends.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const SMALL_BYTES: u64 = 1 << 20;
 /// From this mean size on a file's own costs are lost among those of its bytes.
 const LARGE_BYTES: u64 = 64 << 20;
 
-/// Of what size a transfer's files are.
+/// Class of a transfer's mean file size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SizeClass {
@@ -26,7 +26,7 @@ pub enum SizeClass {
 }
 
 impl SizeClass {
-    /// Of so many bytes in so many files.
+    /// Returns the class of these bytes in these files.
     pub fn of(bytes: u64, files: u64) -> SizeClass {
         match bytes / files.max(1) {
             mean if mean < SMALL_BYTES => SizeClass::Small,
@@ -36,42 +36,45 @@ impl SizeClass {
     }
 }
 
-/// Transfers that should have much the same curves.
+/// Key of transfers with similar curves.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Workload {
     /// The source's site, as the caller names it.
     pub source: String,
     /// The sink's site.
     pub sink: String,
-    /// The files.
+    /// Class of the files' sizes.
     pub size: SizeClass,
 }
 
-/// Of the most that is known, what the level part brings at least.
+/// The level part brings at least this part of the largest known throughput.
 const LEVEL: f64 = 0.95;
 
-/// What was found: the settings that a later session begins with, and the curves for people.
+/// The result of a session: the settings that a later session begins with, and the curves for people.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TunerRecord {
-    /// When it was made, in Unix seconds.
+    /// Time of the record, in Unix seconds.
     pub at_s: u64,
     /// The best known settings.
     pub values: PerKnob<u32>,
-    /// Whether nothing promised more than these.
+    /// True if no other value promised more.
     pub is_settled: bool,
-    /// The session's time then: a point's age is what this is later than the point's own time.
+    /// The session's time then: a point's age is the difference to its own time.
     pub session: Duration,
-    /// What they bring, in bytes per second.
+    /// Throughput of these settings, in bytes per second.
     pub bytes_per_s: u64,
-    /// All points that were seen, by rising value; those that are not current were seen under other circumstances.
+    /// All measured points, by rising value; points that are not current were measured under other
+    /// circumstances.
     pub curves: PerKnob<Vec<CurvePoint>>,
 }
 
 impl TunerRecord {
-    /// Where a knob's curve stops rising, as far as it is known: the smallest value that brings 95 % of the most.
+    /// Returns the start of a knob's level part, as far as it is known: the smallest value that brings 95 %
+    /// of the most.
     pub fn level_from(&self, knob: Knob) -> Option<u32> {
-        let current = || self.curves[knob].iter().filter(|point| point.is_current);
-        let most = current().map(CurvePoint::bytes_per_s).fold(0.0, f64::max);
-        current().filter(|point| point.bytes_per_s() >= LEVEL * most).map(|point| point.value).min()
+        let current: Vec<&CurvePoint> = self.curves[knob].iter().filter(|point| point.is_current).collect();
+        let most = current.iter().map(|point| point.bytes_per_s()).fold(0.0, f64::max);
+        let level = current.iter().filter(|point| point.bytes_per_s() >= LEVEL * most);
+        level.map(|point| point.value).min()
     }
 }

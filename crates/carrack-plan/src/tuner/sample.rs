@@ -1,27 +1,27 @@
-//! What the engine sees of a session at a moment, and which stage holds the others up.
+//! The engine's samples of a session, and the stage that limits it.
 
 use std::fmt;
 use std::time::Duration;
 
 use super::knob::Knob;
 
-/// The part of the machine's CPU time from which on it is full: more of anything hardly helps then.
+/// Part of the machine's CPU time from which on it is full: more threads hardly help then.
 const CPU_FULL: f64 = 0.95;
 
-/// A queue counts as full above this part and as empty again below its complement, so that one that is half full
+/// A queue counts as full above this part and as empty again below its complement, so that a half full queue
 /// changes nothing.
 const QUEUE_FULL: f64 = 0.65;
 
 /// The weight of a new sample among those of the last second, at four samples a second.
 const NEW_WEIGHT: f64 = 0.25;
 
-/// How much waits in a queue, and of how much. In bytes, so that what comes in can be told from what goes out; slots times their
-/// size is good enough.
+/// The fill and the capacity of a queue. In bytes, so that the rates in and out can be distinguished; slots
+/// times their size is precise enough.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueFill {
-    /// Bytes that wait.
+    /// Waiting bytes.
     pub waiting: u64,
-    /// Bytes that could wait.
+    /// Upper bound of waiting bytes.
     pub capacity: u64,
 }
 
@@ -32,46 +32,48 @@ impl QueueFill {
     }
 }
 
-/// A session as it is at a moment. Bytes and segments are counted since its start.
+/// The state of a session at a moment. Bytes and segments are counted since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sample {
-    /// Since the session's start.
+    /// Time since the session's start.
     pub at: Duration,
     /// Bytes of payload that the sink has answered.
     pub bytes: u64,
-    /// Objects that it has answered.
+    /// Objects that the sink has answered.
     pub objects: u64,
-    /// Segments, or bytes, that all data connections have sent: any unit that is the same for both.
+    /// Segments, or bytes, that all data connections have sent: any unit common to both counts.
     pub sent: u64,
-    /// Those among them that were sent again.
+    /// The retransmitted ones among them.
     pub retransmitted: u64,
-    /// The part of the machine's CPU time that was used since the last sample, 0 to 1: the fuller end's, where both are known.
+    /// The part of the machine's CPU time used since the last sample, 0 to 1: the fuller end's, where both
+    /// are known.
     pub cpu: f64,
     /// Objects that wait in the source's target queues. Without any the sample says nothing about a curve.
     pub work: u64,
-    /// Whether rate limits or grants have held the transfer back since the last sample. Then it says nothing either.
+    /// True if rate limits or grants have held the transfer back since the last sample. Then it says nothing
+    /// either.
     pub is_held: bool,
-    /// What was read and waits to be sent.
+    /// Objects that were read and wait to be sent.
     pub outbox: QueueFill,
-    /// What waits at the sink to be written, if the sink tells.
+    /// Objects that wait at the sink to be written, if the sink reports them.
     pub sink_queue: Option<QueueFill>,
 }
 
-/// The stage that holds the others up.
+/// The stage that limits the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bottleneck {
-    /// Work waits, and nothing waits to be sent.
+    /// Work waits, and the outbox is empty.
     Reading,
-    /// What was read waits to be sent, and the sink has little to write.
+    /// The outbox is full, and the sink has little to write.
     Network,
-    /// What was read waits to be sent, and what the sink does is not known.
+    /// The outbox is full, and the sink does not report its queue.
     NetworkOrWriting,
-    /// What has arrived waits to be written.
+    /// Received objects wait to be written.
     Writing,
 }
 
 impl Bottleneck {
-    /// The knobs that may help, the likeliest first.
+    /// Returns the knobs that may help, the likeliest first.
     pub fn knobs(self) -> &'static [Knob] {
         match self {
             Bottleneck::Reading => &[Knob::Readers],
@@ -95,22 +97,22 @@ impl fmt::Display for Bottleneck {
 
 /// The queues and the CPU over the last second.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Stages {
-    outbox: Gauge,
-    /// `None` until the sink has told.
-    sink_queue: Option<Gauge>,
+pub(super) struct StageGauges {
+    outbox: FillGauge,
+    /// `None` until the sink has reported.
+    sink_queue: Option<FillGauge>,
     cpu: f64,
     samples: u32,
 }
 
 /// A smoothed fill, with hysteresis.
 #[derive(Clone, Copy, Debug, Default)]
-struct Gauge {
+struct FillGauge {
     share: f64,
     is_full: bool,
 }
 
-impl Gauge {
+impl FillGauge {
     fn learn(&mut self, share: f64, weight: f64) {
         self.share += weight * (share - self.share);
         let mark = if self.is_full { 1.0 - QUEUE_FULL } else { QUEUE_FULL };
@@ -118,7 +120,7 @@ impl Gauge {
     }
 }
 
-impl Stages {
+impl StageGauges {
     pub fn learn(&mut self, sample: &Sample) {
         self.samples = self.samples.saturating_add(1);
         // A running mean at first, so that the first samples don't count for more than others.

@@ -1,91 +1,97 @@
-//! Which value of a knob to try next, from what is known of its curve.
+//! The next value of a knob to try, from the known points of its curve.
 //!
-//! Owns no state: the same points give the same answer, so that a search can be interrupted, and continued with other points.
+//! Owns no state: the same points give the same answer, so that a search can be interrupted, and continued
+//! with other points.
 
-use super::curve::{Curve, CurvePoint, utility};
+use super::curve::{CurvePoint, KnobCurve, utility};
 use super::knob::KnobRange;
 
-/// What a value must be able to gain to be tried, in utility: about 2 % of the throughput.
+/// The least possible gain of a value to be tried, in utility: about 2 % of the throughput.
 const GAIN_MIN: f64 = 0.02;
 
 /// Closing in ends at this part of a value.
 const GRAIN: u32 = 16;
 
-/// How far a search goes from where it stands.
+/// The reach of a search around its present value.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Reach {
-    /// Doubles and halves, then closes in from both sides: nothing is known yet.
+pub(super) enum SearchReach {
+    /// Doubles and halves, then closes in from both sides: no point is known yet.
     Wide,
-    /// This part more and this part less: it was good until now.
+    /// This part more and this part less: the value was good until now.
     Near(f64),
 }
 
 /// One knob's search, at one moment.
 #[derive(Clone, Copy)]
-pub(super) struct Search<'a> {
-    pub curve: &'a Curve,
+pub(super) struct CurveSearch<'a> {
+    pub curve: &'a KnobCurve,
     pub range: KnobRange,
-    pub reach: Reach,
-    /// Whether less is tried before more: the CPU is full.
+    pub reach: SearchReach,
+    /// True if less is tried before more: the CPU is full.
     pub fewer_first: bool,
 }
 
-impl Search<'_> {
-    /// The value to try next for one that stands at `home`; none if nothing promises enough.
+impl CurveSearch<'_> {
+    /// Returns the value to try next from `home`; `None` if no value promises enough.
     pub fn next(&self, home: u32) -> Option<u32> {
         let here = self.curve.get(home)?;
-        let mark = here.utility() + GAIN_MIN;
-        let promises = |value: &u32| utility(*value, self.bound(*value), here.loss) >= mark;
-        let more = || self.more(home).filter(promises);
-        let less = || self.less(home).filter(promises);
-        let inside = |low, high| self.inside(low, high, promises);
         match self.neighbours(home) {
             // A short step says little.
             (None, None) if self.fewer_first || self.range.most < home.saturating_add(home / 2) => {
-                less().or_else(more)
+                self.less(here).or_else(|| self.more(here))
             }
-            (None, None) => more().or_else(less),
-            (None, Some(above)) => less().or_else(|| inside(home, above.value)),
-            (Some(below), None) => more().or_else(|| inside(below.value, home)),
-            (Some(below), Some(above)) => inside(home, above.value).or_else(|| inside(below.value, home)),
+            (None, None) => self.more(here).or_else(|| self.less(here)),
+            (None, Some(above)) => self.less(here).or_else(|| self.inside(here, home, above.value)),
+            (Some(below), None) => self.more(here).or_else(|| self.inside(here, below.value, home)),
+            (Some(below), Some(above)) => {
+                self.inside(here, home, above.value).or_else(|| self.inside(here, below.value, home))
+            }
         }
     }
 
-    /// Beyond all that is known.
-    fn more(&self, home: u32) -> Option<u32> {
+    /// Returns true if a value could bring enough more utility than the present one.
+    fn promises(&self, here: &CurvePoint, value: u32) -> bool {
+        utility(value, self.bound(value), here.loss) >= here.utility() + GAIN_MIN
+    }
+
+    /// Returns a promising value above all known ones.
+    fn more(&self, here: &CurvePoint) -> Option<u32> {
+        let home = here.value;
         let value = match self.reach {
-            Reach::Near(step) if !self.range.doubles => home.saturating_add(part(home, step)),
+            SearchReach::Near(step) if !self.range.doubles => home.saturating_add(part(home, step)),
             _ => home.saturating_mul(2),
         };
-        Some(self.range.clamp(value)).filter(|value| *value > home)
+        Some(self.range.clamp(value)).filter(|value| *value > home && self.promises(here, *value))
     }
 
-    /// Below all that is known.
-    fn less(&self, home: u32) -> Option<u32> {
+    /// Returns a promising value below all known ones.
+    fn less(&self, here: &CurvePoint) -> Option<u32> {
+        let home = here.value;
         let value = match self.reach {
-            Reach::Near(step) if !self.range.doubles => home.saturating_sub(part(home, step)),
+            SearchReach::Near(step) if !self.range.doubles => home.saturating_sub(part(home, step)),
             _ => home / 2,
         };
-        Some(self.range.clamp(value)).filter(|value| *value < home)
+        Some(self.range.clamp(value)).filter(|value| *value < home && self.promises(here, *value))
     }
 
-    /// Between two that are known: the middle of where a concave curve could be high enough.
-    fn inside(&self, low: u32, high: u32, promises: impl Fn(&u32) -> bool) -> Option<u32> {
-        if self.range.doubles || self.reach != Reach::Wide || high - low <= (low / GRAIN).max(1) {
+    /// Returns the middle of the promising values between two known ones, under a concave curve.
+    fn inside(&self, here: &CurvePoint, low: u32, high: u32) -> Option<u32> {
+        if self.range.doubles || self.reach != SearchReach::Wide || high - low <= (low / GRAIN).max(1) {
             return None;
         }
-        let mut open = (low + 1..high).filter(promises);
+        let mut open = (low + 1..high).filter(|value| self.promises(here, *value));
         let first = open.next()?;
         Some(first.midpoint(open.next_back().unwrap_or(first)))
     }
 
-    /// The nearest known points on both sides of a value.
+    /// Returns the nearest known points on both sides of a value.
     fn neighbours(&self, value: u32) -> (Option<&CurvePoint>, Option<&CurvePoint>) {
         let below = self.curve.current().rev().find(|point| point.value < value);
         (below, self.curve.current().find(|point| point.value > value))
     }
 
-    /// The most that a concave curve through the known points and the origin can have at a value that is not known.
+    /// Returns the upper bound of a concave curve through the known points and the origin at an unknown
+    /// value.
     fn bound(&self, value: u32) -> f64 {
         let from_below =
             line(self.curve.current().rev().filter(|point| point.value < value), value, Some((0.0, 0.0)));
@@ -94,22 +100,28 @@ impl Search<'_> {
     }
 }
 
-/// The line through the first point and one behind it, at a value. That one is at least half as far from the first as the value
-/// is, if there is such a one, as noise grows with what is extrapolated; `last` is behind all points.
+/// Returns the value of a line through the first point and a further one. The distance of both is at least
+/// half of the extrapolated one, if there is such a point, as noise grows with the extrapolation; `last` is
+/// behind all points.
 fn line<'a>(
     mut points: impl Iterator<Item = &'a CurvePoint>,
     value: u32,
     last: Option<(f64, f64)>,
 ) -> Option<f64> {
-    let place = |point: &CurvePoint| (f64::from(point.value), point.bytes_per_s());
-    let (value, near) = (f64::from(value), place(points.next()?));
-    let is_far = |far: &(f64, f64)| 2.0 * (far.0 - near.0).abs() >= (value - near.0).abs();
-    let far = points.map(place).find(is_far).or(last)?;
+    let (value, near) = (f64::from(value), coordinates(points.next()?));
+    let far = points
+        .map(coordinates)
+        .find(|far| 2.0 * (far.0 - near.0).abs() >= (value - near.0).abs())
+        .or(last)?;
     let slope = (near.1 - far.1) / (near.0 - far.0);
     Some((near.1 + slope * (value - near.0)).max(0.0))
 }
 
-/// So much of a value, at least 1.
+fn coordinates(point: &CurvePoint) -> (f64, f64) {
+    (f64::from(point.value), point.bytes_per_s())
+}
+
+/// Returns this part of a value, at least 1.
 fn part(value: u32, step: f64) -> u32 {
     ((f64::from(value) * step).round() as u32).max(1)
 }

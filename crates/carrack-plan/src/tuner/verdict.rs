@@ -1,47 +1,48 @@
-//! Whether a value that is tried stays: pure comparisons of two points.
+//! The verdict on a tried value: pure comparisons of two points.
 
-use super::curve::{CurvePoint, Noise};
+use super::curve::{CurvePoint, SampleNoise};
 use super::decision::Outcome;
 use super::knob::Knob;
-use super::search::Reach;
+use super::search::SearchReach;
 
-/// Samples before anything is said of a setting.
+/// Samples before a verdict on a setting.
 pub(super) const SAMPLES_MIN: u32 = 3;
 
-/// With so many something is decided, sure or not: after three seconds in a search, and after twelve in a look, which goes to settings that
-/// are nearly as good.
+/// Samples after which a verdict needs no significance: three seconds in a search, and twelve in a look,
+/// whose settings are nearly as good.
 const SAMPLES_MAX_WIDE: u32 = 12;
 const SAMPLES_MAX_NEAR: u32 = 48;
 
-/// Samples that show whether less of what is not the bottleneck does as well: the queues must have had time to change.
+/// Samples that show whether less of a knob that is not the bottleneck suffices: the queues must have had
+/// time to change.
 const SAMPLES_RELEASE: u32 = 8;
 
-/// A difference is sure if it is so many of its standard errors.
+/// A difference is significant at this many standard errors.
 const SURE: f64 = 2.0;
 
-/// What something may seem to cost that should cost nothing.
+/// Tolerated loss of throughput of a change that should cost nothing.
 const LOSS_SMALL: f64 = 0.02;
 
-/// A stage that moves this part more than lasts fills or empties a queue.
+/// A stage whose rate exceeds the lasting one by this part fills or empties a queue.
 const OUTRUNS: f64 = 0.03;
 
-/// A value that is tried, beside the one that is kept.
+/// A tried value, compared with the kept one.
 pub(super) struct Comparison<'a> {
     pub knob: Knob,
     pub home: &'a CurvePoint,
     pub there: &'a CurvePoint,
-    pub noise: &'a Noise,
-    pub reach: Reach,
-    /// Samples since it is tried.
+    pub noise: &'a SampleNoise,
+    pub reach: SearchReach,
+    /// Samples since the begin of the trial.
     pub samples: u32,
-    /// Whether another stage is the bottleneck there.
+    /// True if another stage is the bottleneck there.
     pub has_moved: bool,
-    /// Whether that other stage's knob could be raised.
+    /// True if that other stage's knob could be raised.
     pub can_follow: bool,
 }
 
 impl Comparison<'_> {
-    /// Of a value that may be better; nothing while that is open.
+    /// Returns the outcome of a value that may be better; `None` while that is open.
     pub fn outcome(&self) -> Option<Outcome> {
         if self.samples < SAMPLES_MIN {
             return None;
@@ -55,30 +56,32 @@ impl Comparison<'_> {
         }
     }
 
-    /// Of less of something that is not the bottleneck: it does as well if the bottleneck stays where it is, and the throughput what it is.
+    /// Returns the outcome of less of a knob that is not the bottleneck: it suffices if bottleneck and
+    /// throughput stay the same.
     pub fn sufficiency(&self) -> Option<Outcome> {
         let suffices = !self.has_moved && self.is_no_worse();
         (self.samples >= SAMPLES_RELEASE).then_some(if suffices { Outcome::Kept } else { Outcome::Rejected })
     }
 
-    /// How much more throughput it brings, as a part.
+    /// Returns the relative gain of throughput.
     pub fn gain(&self) -> f64 {
         self.there.bytes_per_s() / self.home.bytes_per_s().max(1.0) - 1.0
     }
 
-    /// Whether there is more utility. A look needs to be sure, as what is kept was found to be good; a search takes what is likelier.
+    /// Returns true if the utility is higher. A look needs significance, as the kept value was found to be
+    /// good; a search takes the likelier value.
     fn is_better(&self) -> Option<bool> {
         let difference = self.there.utility() - self.home.utility();
         let is_sure = difference.abs() >= SURE * self.error();
         match self.reach {
             _ if is_sure => Some(difference > 0.0),
-            Reach::Wide => (self.samples >= SAMPLES_MAX_WIDE).then_some(difference > 0.0),
-            Reach::Near(_) => (self.samples >= SAMPLES_MAX_NEAR).then_some(false),
+            SearchReach::Wide => (self.samples >= SAMPLES_MAX_WIDE).then_some(difference > 0.0),
+            SearchReach::Near(_) => (self.samples >= SAMPLES_MAX_NEAR).then_some(false),
         }
     }
 
-    /// Whether more of the knob has made another stage the bottleneck, without harm. Of stages that are equally slow each one alone
-    /// brings nothing.
+    /// Returns true if more of the knob has moved the bottleneck to another stage, without harm. Of equally
+    /// slow stages each one alone brings no gain.
     fn relieves(&self) -> bool {
         self.has_moved && self.can_follow && self.there.value > self.home.value && self.is_no_worse()
     }
@@ -87,7 +90,7 @@ impl Comparison<'_> {
         -self.gain().ln_1p() < LOSS_SMALL + self.error()
     }
 
-    /// Whether the knob's stage moves more than lasts.
+    /// Returns true if the rate of the knob's stage exceeds the lasting one.
     fn outruns(&self) -> bool {
         let rates = &self.there.rates;
         let own = match self.knob {
@@ -98,7 +101,7 @@ impl Comparison<'_> {
         own > (1.0 + OUTRUNS) * rates.lasting()
     }
 
-    /// The standard error of the difference of both points' logarithms.
+    /// Returns the standard error of the difference of both points' logarithms.
     fn error(&self) -> f64 {
         (self.home.error(self.noise) + self.there.error(self.noise)).sqrt()
     }

@@ -66,8 +66,7 @@ impl Record {
         };
         let (is_settled, has_begun) = (self.is_settled, self.has_begun);
         let (failed_entries, deletes) = (self.failed_entries, self.deletes);
-        let (pairs_fixed, pairs_max) = (None, None);
-        RecordView { state, is_settled, has_begun, pairs_fixed, pairs_max, failed_entries, deletes }
+        RecordView { state, is_settled, has_begun, pairs_max: None, failed_entries, deletes }
     }
 }
 

@@ -125,14 +125,9 @@ mod tests {
 
     #[test]
     fn what_cannot_be_carried_out_is_refused_at_once() {
-        for word in [
-            "--pairs=2",
-            "--static-striping",
-            "--journal-dir=/etc",
-            "--files-from=/etc/shadow",
-            "--spill=/x:1GiB",
-            "--zone",
-        ] {
+        for word in
+            ["--pairs=2", "--journal-dir=/etc", "--files-from=/etc/shadow", "--spill=/x:1GiB", "--zone"]
+        {
             let ControlError::Refused { hint, .. } = with(&[word]).unwrap_err() else { panic!() };
             assert!(!hint.is_empty(), "{word}");
         }

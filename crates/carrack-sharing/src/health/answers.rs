@@ -1,4 +1,5 @@
-//! What Prometheus' HTTP API answers, as values. Pure. <https://prometheus.io/docs/prometheus/latest/querying/api/>
+//! The answers of Prometheus' HTTP API as values. Pure.
+//! <https://prometheus.io/docs/prometheus/latest/querying/api/>
 
 use std::collections::BTreeMap;
 
@@ -15,40 +16,41 @@ pub(super) struct Series {
 }
 
 #[derive(Deserialize)]
-struct Reply {
+struct AnswerStatus {
     status: String,
-    data: Option<Kind>,
+    data: Option<ResultType>,
     #[serde(default)]
     error: String,
 }
 
 #[derive(Deserialize)]
-struct Kind {
+struct ResultType {
     #[serde(rename = "resultType")]
     kind: String,
 }
 
 #[derive(Deserialize)]
-struct Success {
-    data: Data,
+struct SeriesAnswer {
+    data: SeriesData,
 }
 
 #[derive(Deserialize)]
-struct Data {
+struct SeriesData {
     result: Vec<Series>,
 }
 
-/// Why an answer has no series.
+/// The reason why an answer has no series.
 #[derive(Debug, PartialEq)]
 pub(super) enum NoSeries {
-    /// Prometheus' words.
+    /// Prometheus' error text.
     Refused(String),
-    /// What is wrong with it.
+    /// The problem of the answer.
     Strange(String),
 }
 
 impl Series {
-    /// Its points: Unix seconds and values. Those that are no numbers are left out, as are negative ones: rates have none.
+    /// The points: Unix seconds and values. Values that are no numbers are left out, and negative ones, which
+    /// rates don't have.
     pub fn points(&self) -> impl Iterator<Item = (i64, f64)> + '_ {
         self.value.iter().chain(&self.values).filter_map(|(at, text)| {
             let value: f64 = text.parse().ok()?;
@@ -59,20 +61,23 @@ impl Series {
 
 /// The series of an answer's body.
 pub(super) fn series(body: &[u8]) -> Result<Vec<Series>, NoSeries> {
-    let strange = |error: serde_json::Error| NoSeries::Strange(error.to_string());
-    let reply: Reply = serde_json::from_slice(body).map_err(strange)?;
+    let reply: AnswerStatus = serde_json::from_slice(body).map_err(strange)?;
     let kind = match (reply.status.as_str(), reply.data) {
-        ("success", Some(Kind { kind })) => kind,
+        ("success", Some(ResultType { kind })) => kind,
         ("error", _) => return Err(NoSeries::Refused(reply.error)),
         _ => return Err(NoSeries::Strange("neither success nor error".to_owned())),
     };
     match kind.as_str() {
-        // Read once more: what its result looks like is known only now.
+        // Read again: the form of the result depends on its type.
         "vector" | "matrix" => {
-            serde_json::from_slice(body).map(|success: Success| success.data.result).map_err(strange)
+            serde_json::from_slice(body).map(|success: SeriesAnswer| success.data.result).map_err(strange)
         }
         other => Err(NoSeries::Refused(format!("it gives a {other}, and a vector of rates is needed"))),
     }
+}
+
+fn strange(error: serde_json::Error) -> NoSeries {
+    NoSeries::Strange(error.to_string())
 }
 
 #[cfg(test)]

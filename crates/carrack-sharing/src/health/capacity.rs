@@ -1,4 +1,4 @@
-//! What a target can bear at most, as far as it is configured.
+//! The configured capacity of targets.
 
 use std::collections::BTreeMap;
 
@@ -6,24 +6,24 @@ use bytesize::ByteSize;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
-/// Bytes per second that targets can bear: configured for all, for some by their names, or found from their histories.
+/// The capacity of targets in bytes per second: one for all, or by name, or found from their histories.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Capacity {
     all: Option<f64>,
-    /// By what names begin with; the longest that fits counts.
+    /// By the beginning of names; the longest match counts.
     each: BTreeMap<String, f64>,
 }
 
-/// No number in it is none: it is configured, and checked.
+/// Configured numbers are never NaN.
 impl Eq for Capacity {}
 
 impl Capacity {
-    /// The same for all, in the unit of the load.
+    /// The same capacity for all, in the unit of the load.
     pub fn of_all(most: f64) -> Capacity {
         Capacity { all: Some(most), each: BTreeMap::new() }
     }
 
-    /// What is configured for a target; none if it is to be found from its history.
+    /// A target's configured capacity; `None` to find it from its history.
     pub fn of(&self, target: &str) -> Option<f64> {
         let fitting = self.each.iter().filter(|(beginning, _)| target.starts_with(beginning.as_str()));
         fitting.max_by_key(|(beginning, _)| beginning.len()).map(|(_, most)| *most).or(self.all)
@@ -50,7 +50,7 @@ impl<'de> Deserialize<'de> for Capacity {
     }
 }
 
-/// A rate such as `1 GB/s`, in bytes per second.
+/// Reads a rate such as `1 GB/s`, in bytes per second.
 fn rate<E: Error>(text: &str) -> Result<f64, E> {
     let bytes = text.trim().strip_suffix("/s").and_then(|bytes| bytes.trim().parse::<ByteSize>().ok());
     match bytes {

@@ -1,72 +1,72 @@
-//! What keeps load from being known.
+//! The errors of load measurement.
 
 use std::path::PathBuf;
 
 use carrack_plan::forecast::CsvError;
 
-/// Why Prometheus' measurements, or a history, can't be had.
+/// The reason why Prometheus' measurements, or a history, can't be read.
 #[derive(Debug, thiserror::Error)]
 pub enum HealthError {
-    /// Nobody answers, or not in time. The same may work later.
+    /// Prometheus does not answer in time. The same may succeed later.
     #[error("Prometheus at {address}: {reason}")]
     Away {
-        /// Where it was asked.
+        /// The server's address.
         address: String,
-        /// How it showed.
+        /// The error.
         reason: String,
     },
-    /// It answers that it can't answer.
+    /// Prometheus refuses the query.
     #[error("Prometheus at {address} refuses the query {query}: {reason}")]
     Refused {
-        /// Where it was asked.
+        /// The server's address.
         address: String,
-        /// What it was asked, in PromQL.
+        /// The query in PromQL.
         query: String,
-        /// Its words.
+        /// Prometheus' error text.
         reason: String,
     },
-    /// An answer is longer than is read.
+    /// An answer is longer than the limit.
     #[error("Prometheus at {address}: its answer is longer than {most} bytes")]
     TooLong {
-        /// Where it was asked.
+        /// The server's address.
         address: String,
-        /// Bytes that are read.
+        /// The limit in bytes.
         most: usize,
     },
-    /// Whatever answers there is no Prometheus, or one of an unknown kind.
+    /// The server is not Prometheus, or answers in an unknown form.
     #[error("{address} answers, but not as Prometheus does: {reason}")]
     Strange {
-        /// Where it was asked.
+        /// The server's address.
         address: String,
-        /// What is wrong.
+        /// The problem.
         reason: String,
     },
-    /// The settings say no query.
+    /// The settings have no query.
     #[error("nothing says what Prometheus is to be asked")]
     NoQuery,
-    /// A file can't be used.
+    /// A file can't be read.
     #[error("{path}: {reason}", path = .path.display())]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// A history's text can't be used.
+    /// A history's text is invalid.
     #[error("{path}: {error}", path = .path.display())]
     Csv {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Where and why.
+        /// The line and the reason.
         error: CsvError,
     },
-    /// What is needed to ask can't be had from the system.
+    /// The system lacks a resource for the query.
     #[error("preparing to ask Prometheus: {0}")]
     System(String),
 }
 
 impl HealthError {
-    /// What an administrator can do about it.
+    /// Advice for an administrator.
     pub fn hint(&self) -> Option<&'static str> {
         Some(match self {
             HealthError::Away { .. } => {

@@ -1,4 +1,5 @@
-//! The feed: measures, remembers, looks ahead, and says what part of each target others use.
+//! The feed: measures targets, keeps their histories, forecasts, and reports the part of each target that
+//! others use.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -10,7 +11,7 @@ use carrack_plan::grants::Load;
 
 use super::answers::Series;
 use super::error::HealthError;
-use super::measured::{Measured, Measurements, Quantity};
+use super::measured::{LoadQuantity, Measurements, TargetRates};
 use super::preset::Queries;
 use super::prometheus::Prometheus;
 use super::settings::{HealthSettings, HistorySource};
@@ -18,25 +19,25 @@ use super::storage::{Names, StorageHistory};
 use super::target::Target;
 use super::target_name::{NAME_BYTES_MAX, TargetName};
 
-/// Targets that are remembered: 512 MiB of histories at most. Further ones are passed over.
+/// The most targets: 512 MiB of histories. Further targets are ignored.
 const TARGETS_MAX: usize = 4096;
 
-/// The past that is read at the start: as much as a history holds.
+/// The past that is read at the start: the length of a history.
 const PAST_S: i64 = 28 * DAY_S;
 
 const DAY_S: i64 = 86_400;
 
-/// The past is asked for in pieces of a day, and of less where answers get too long, down to this.
+/// The past is read in pieces of a day, and of less if answers get too long, down to this.
 const PIECE_LEAST_S: i64 = 3600;
 
-/// Pieces in one step: a measurement must not have to wait for a month of the past.
+/// Pieces in one step: a measurement must not wait for a month of the past.
 const PIECES_IN_STEP: usize = 4;
 
-/// Targets that are looked ahead for in one step: each takes up to 80 ms. With a step each 15 s that is 160 targets in the five
-/// minutes that a slot has; of more of them forecasts are older.
+/// Forecasts in one step: each takes up to 80 ms. With a step each 15 s that is 160 targets in the five
+/// minutes of a slot; with more targets, forecasts are older.
 const FORETOLD_IN_STEP: usize = 8;
 
-/// Less of a gap than this is not filled when Prometheus is back.
+/// The shortest gap that is filled when Prometheus answers again.
 const GAP_LEAST_S: i64 = 2 * STEP_S;
 
 /// The longest CSV, in bytes: four weeks of 64 targets.
@@ -45,39 +46,39 @@ const CSV_BYTES_MAX: u64 = 64 << 20;
 /// The longest file of CAs, in bytes.
 const CA_BYTES_MAX: u64 = 1 << 20;
 
-/// What a step brought.
+/// The result of a step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Step {
-    /// Of each target that was measured and whose capacity is known, what part of it others use.
+    /// The load of each target that was measured and whose capacity is known.
     pub loads: Vec<(String, Load)>,
-    /// What people should know; said once, when it begins or ends.
+    /// Notices for people, each when a condition begins or ends.
     pub notices: Vec<String>,
 }
 
-/// A part of the past, in Unix seconds and whole slots, of which nothing was read yet.
+/// An unread part of the past, in Unix seconds and whole slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Unread {
+struct UnreadPart {
     start_s: i64,
     end_s: i64,
 }
 
-/// Measures targets by Prometheus (L11). Blocks: it belongs on a thread of its own, and in no task.
+/// Measures targets by Prometheus (L11). It blocks, so it needs a thread of its own, not an async task.
 pub struct HealthFeed {
     settings: HealthSettings,
     prometheus: Prometheus,
-    queries: Vec<(Quantity, String)>,
+    queries: Vec<(LoadQuantity, String)>,
     names: TargetName,
     targets: BTreeMap<String, Target>,
     /// The newest part last.
-    unread: Vec<Unread>,
-    /// When it was last measured. None before the first time.
+    unread: Vec<UnreadPart>,
+    /// The time of the last measurement; `None` before the first.
     measured_s: Option<i64>,
-    trouble: Trouble,
+    trouble: FeedConditions,
 }
 
-/// What was said and holds on.
+/// The conditions that were reported and continue.
 #[derive(Debug, Default)]
-struct Trouble {
+struct FeedConditions {
     is_away: bool,
     knows_nothing: bool,
     has_no_past: bool,
@@ -86,10 +87,10 @@ struct Trouble {
 }
 
 impl HealthFeed {
-    /// Prepares it. Nobody is asked yet; a CSV history is read.
+    /// Prepares a feed. Reads a CSV history, but sends no query yet.
     ///
     /// # Errors
-    /// What of the settings can't be used.
+    /// The first invalid setting.
     pub fn new(settings: HealthSettings, now_s: i64) -> Result<HealthFeed, HealthError> {
         let cas = match &settings.ca {
             Some(path) => Some(read(path, CA_BYTES_MAX)?.into_bytes()),
@@ -102,7 +103,7 @@ impl HealthFeed {
             targets: BTreeMap::new(),
             unread: Vec::new(),
             measured_s: None,
-            trouble: Trouble::default(),
+            trouble: FeedConditions::default(),
             settings,
         };
         match feed.settings.history.clone() {
@@ -113,19 +114,19 @@ impl HealthFeed {
         Ok(feed)
     }
 
-    /// Seconds from one step to the next.
+    /// Seconds between two steps.
     pub fn every_s(&self) -> u64 {
         self.settings.every_s
     }
 
-    /// Seconds over which what is measured is the mean.
+    /// Seconds of the window over which measurements are means.
     pub fn window_s(&self) -> u64 {
         self.settings.window_s
     }
 
-    /// Measures once. `own` says of each target how many bytes per second the transfers themselves have moved of late, as the mean over
-    /// the settings' window: they are taken off. Where Prometheus does not answer there are no loads, and grant servers take those of
-    /// before for unknown after a while.
+    /// Measures once. `own` has the bytes per second that transfers moved at each target, as a mean over the
+    /// settings' window; they are subtracted. If Prometheus does not answer, the step has no loads, and grant
+    /// servers soon treat the last loads as unknown.
     pub fn step(&mut self, now_s: i64, own: &BTreeMap<String, f64>) -> Step {
         let mut step = Step::default();
         let window_s = self.settings.window_s;
@@ -157,10 +158,10 @@ impl HealthFeed {
         step
     }
 
-    /// Reads all of the past that is not read yet, and finds what each target can bear.
+    /// Reads all of the unread past, and finds each target's capacity.
     ///
     /// # Errors
-    /// Why Prometheus does not give it.
+    /// The reason why Prometheus does not give it.
     pub fn read_all(&mut self, now_s: i64) -> Result<(), HealthError> {
         while !self.unread.is_empty() {
             self.read_past(now_s)?;
@@ -169,35 +170,35 @@ impl HealthFeed {
         Ok(())
     }
 
-    /// What is known of a target, or of all targets of a file system.
+    /// The history of a target, or of all targets of a file system.
     ///
     /// # Errors
-    /// If there is none of this name: names that there are.
+    /// Some existing names, if no target has this name.
     pub fn storage(&self, name: &str, now_s: i64) -> Result<StorageHistory, Names> {
         let all = self.targets.iter();
         let all = all.map(|(name, target)| (name.as_str(), target.history(), target.capacity()));
         StorageHistory::gather(name, all, now_s)
     }
 
-    /// Asks every query in some way.
+    /// Sends all queries with `send`.
     fn ask(
         &self,
         window_s: u64,
-        mut way: impl FnMut(&Prometheus, &str) -> Result<Vec<Series>, HealthError>,
+        mut send: impl FnMut(&Prometheus, &str) -> Result<Vec<Series>, HealthError>,
     ) -> Result<Measurements, HealthError> {
         let mut measured = Measurements::default();
         for (quantity, query) in &self.queries {
             let query = query.replace("$window", &format!("{window_s}s"));
-            measured.add(*quantity, &way(&self.prometheus, &query)?, &self.names);
+            measured.add(*quantity, &send(&self.prometheus, &query)?, &self.names);
         }
         Ok(measured)
     }
 
-    fn pressure(&self, measured: Measured) -> f64 {
+    fn pressure(&self, measured: TargetRates) -> f64 {
         measured.pressure(self.settings.request_bytes as f64)
     }
 
-    /// A target, made if there is room for it.
+    /// The target of this name, added if there is room.
     fn target(&mut self, name: &str) -> Option<&mut Target> {
         if !self.targets.contains_key(name) {
             if self.targets.len() >= TARGETS_MAX {
@@ -210,7 +211,7 @@ impl HealthFeed {
         self.targets.get_mut(name)
     }
 
-    /// Prometheus has answered. What it may have measured meanwhile is owed.
+    /// Handles an answer after a failure: marks the gap as unread.
     fn is_back(&mut self, now_s: i64, step: &mut Step) {
         if std::mem::take(&mut self.trouble.is_away) {
             step.notices.push(format!("Prometheus at {} answers again", self.settings.prometheus));
@@ -222,26 +223,28 @@ impl HealthFeed {
         }
     }
 
-    /// Notes that a part of the past is to be read: the slots that lie in it as a whole. Each of its days is a part by itself.
+    /// Marks the whole slots of a part of the past as unread, a part for each day.
     fn owe(&mut self, start_s: i64, end_s: i64) {
         let start_s = start_s.div_euclid(STEP_S) * STEP_S;
         let end_s = end_s.div_euclid(STEP_S) * STEP_S;
         let days = (start_s..end_s).step_by(DAY_S as usize);
-        self.unread.extend(days.map(|day_s| Unread { start_s: day_s, end_s: (day_s + DAY_S).min(end_s) }));
+        self.unread
+            .extend(days.map(|day_s| UnreadPart { start_s: day_s, end_s: (day_s + DAY_S).min(end_s) }));
     }
 
-    /// Reads the newest piece of the past that is not read.
+    /// Reads the newest unread piece of the past.
     fn read_past(&mut self, now_s: i64) -> Result<(), HealthError> {
-        let Some(Unread { start_s, end_s }) = self.unread.last().copied() else { return Ok(()) };
-        // A rate over a slot stands at the slot's end.
-        let way =
-            |prometheus: &Prometheus, query: &str| prometheus.between(query, start_s + STEP_S, end_s, STEP_S);
-        let measured = match self.ask(STEP_S.unsigned_abs(), way) {
+        let Some(UnreadPart { start_s, end_s }) = self.unread.last().copied() else { return Ok(()) };
+        // Prometheus gives the rate of a slot at the slot's end.
+        let asked = self.ask(STEP_S.unsigned_abs(), |prometheus, query| {
+            prometheus.between(query, start_s + STEP_S, end_s, STEP_S)
+        });
+        let measured = match asked {
             Err(HealthError::TooLong { .. }) if end_s - start_s > PIECE_LEAST_S => {
                 let middle_s = start_s + (end_s - start_s) / 2 / STEP_S * STEP_S;
                 self.unread.pop();
-                self.unread.push(Unread { start_s, end_s: middle_s });
-                self.unread.push(Unread { start_s: middle_s, end_s });
+                self.unread.push(UnreadPart { start_s, end_s: middle_s });
+                self.unread.push(UnreadPart { start_s: middle_s, end_s });
                 return Ok(());
             }
             measured => measured?,
@@ -266,7 +269,7 @@ impl HealthFeed {
         Ok(())
     }
 
-    /// Looks ahead for those for which that was done the longest ago, and not in this slot.
+    /// Forecasts the targets with the oldest forecasts, once in each slot.
     fn foretell(&mut self, now_s: i64) {
         let slot = now_s.div_euclid(STEP_S);
         let mut due: Vec<&mut Target> =
@@ -289,24 +292,27 @@ impl HealthFeed {
     }
 }
 
-/// The queries that there are.
-fn in_order(queries: Queries) -> Vec<(Quantity, String)> {
+/// The configured queries.
+fn in_order(queries: Queries) -> Vec<(LoadQuantity, String)> {
     let Queries { read_bytes, write_bytes, reads, writes, .. } = queries;
-    let bytes = [read_bytes, write_bytes].into_iter().flatten().map(|query| (Quantity::Bytes, query));
-    let requests = [reads, writes].into_iter().flatten().map(|query| (Quantity::Requests, query));
+    let bytes = [read_bytes, write_bytes].into_iter().flatten().map(|query| (LoadQuantity::Bytes, query));
+    let requests = [reads, writes].into_iter().flatten().map(|query| (LoadQuantity::Requests, query));
     bytes.chain(requests).collect()
 }
 
-/// A file's text, if it is no longer than that.
+/// Reads a file of at most `most` bytes.
 fn read(path: &Path, most: u64) -> Result<String, HealthError> {
-    let wrong = |reason: String| HealthError::File { path: path.to_path_buf(), reason };
-    let file = File::open(path).map_err(|error| wrong(error.to_string()))?;
+    let file = File::open(path).map_err(|error| unreadable(path, error))?;
     let mut text = String::new();
-    let length = file.take(most + 1).read_to_string(&mut text).map_err(|error| wrong(error.to_string()))?;
-    if length as u64 > most { Err(wrong(format!("longer than {most} bytes"))) } else { Ok(text) }
+    let length = file.take(most + 1).read_to_string(&mut text).map_err(|error| unreadable(path, error))?;
+    if length as u64 > most { Err(unreadable(path, format!("longer than {most} bytes"))) } else { Ok(text) }
 }
 
-/// A history of each target of a CSV file (`carrack_plan::forecast` has its form), and nothing of what they can bear.
+fn unreadable(path: &Path, reason: impl ToString) -> HealthError {
+    HealthError::File { path: path.to_path_buf(), reason: reason.to_string() }
+}
+
+/// The histories of a CSV file (its form is in `carrack_plan::forecast`), without capacities.
 ///
 /// # Errors
 /// If it can't be read.
@@ -324,7 +330,7 @@ pub fn histories_of_csv(path: &Path, now_s: i64) -> Result<BTreeMap<String, Hist
 
 #[cfg(test)]
 impl HealthFeed {
-    /// Has it read this part of the past, and nothing else.
+    /// Replaces the unread parts of the past by this part.
     pub(super) fn owe_only(&mut self, start_s: i64, end_s: i64) {
         self.unread.clear();
         self.owe(start_s, end_s);

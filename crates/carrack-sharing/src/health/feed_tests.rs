@@ -1,4 +1,4 @@
-//! The feed against a pretended Prometheus, whose answers have the form of the real one's.
+//! The feed against a test server that answers in the form of Prometheus.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -10,7 +10,7 @@ use carrack_plan::forecast::{Method, STEP_S};
 use serde_json::{Value, json};
 
 use super::preset::Preset;
-use super::pretended::Pretended;
+use super::pretended::TestPrometheus;
 use super::settings::{HealthSettings, HistorySource};
 use super::{Address, Capacity, HealthError, HealthFeed, HealthThread, histories_of_csv};
 
@@ -35,7 +35,7 @@ fn success(kind: &str, result: Value) -> String {
     json!({"status": "success", "data": {"resultType": kind, "result": result}}).to_string()
 }
 
-/// Answers as a site with two OSTs, of which the first does `rate` per second of each kind at a time.
+/// Answers as a site with two OSTs, the first of which does `rate` per second of each kind at a time.
 fn site(path: &str, rate: impl Fn(&str, i64) -> f64) -> String {
     let query = parameter(path, "query");
     let labels =
@@ -57,7 +57,7 @@ fn none() -> BTreeMap<String, f64> {
 
 #[test]
 fn load_is_what_others_do_by_what_the_target_can_bear() {
-    let server = Pretended::answering(|path| {
+    let server = TestPrometheus::answering(|path| {
         site(path, |query, _| match query {
             "rate(lustre_read_bytes_total{component=\"ost\"}[120s])" => 300e6,
             "rate(lustre_write_bytes_total{component=\"ost\"}[120s])" => 100e6,
@@ -81,7 +81,7 @@ fn load_is_what_others_do_by_what_the_target_can_bear() {
 
 #[test]
 fn many_small_requests_are_a_load_too() {
-    let server = Pretended::answering(|path| {
+    let server = TestPrometheus::answering(|path| {
         site(path, |query, _| if query.contains("samples") { 5_000.0 } else { 1e6 })
     });
     let mut feed = HealthFeed::new(settings(server.address()), MIDNIGHT_S).unwrap();
@@ -97,7 +97,7 @@ fn afternoons(query: &str, at_s: i64) -> f64 {
 
 #[test]
 fn the_past_is_read_and_what_it_foretells_counts_before_it_happens() {
-    let server = Pretended::answering(|path| site(path, afternoons));
+    let server = TestPrometheus::answering(|path| site(path, afternoons));
     let past = HealthSettings { history: HistorySource::Prometheus, ..settings(server.address()) };
     let now_s = MIDNIGHT_S + 11 * HOUR_S + 3300;
     let mut feed = HealthFeed::new(past, now_s).unwrap();
@@ -113,7 +113,7 @@ fn the_past_is_read_and_what_it_foretells_counts_before_it_happens() {
     assert!(
         forecast.load_at(evening).unwrap() < 50e6 && forecast.load_at(now_s + 2 * HOUR_S).unwrap() > 700e6
     );
-    // Before noon nothing is measured yet, and foretold.
+    // Before noon the load is only forecast.
     let mut feed = HealthFeed::new(
         HealthSettings { history: HistorySource::Prometheus, ..settings(server.address()) },
         now_s - 300,
@@ -129,19 +129,20 @@ fn the_past_is_read_and_what_it_foretells_counts_before_it_happens() {
 fn too_long_answers_are_asked_for_in_smaller_pieces() {
     let shortest = Arc::new(Mutex::new(i64::MAX));
     let seen = Arc::clone(&shortest);
-    let server = Pretended::answering(move |path| {
+    let server = TestPrometheus::answering(move |path| {
         let span =
             parameter(path, "end").parse::<i64>().unwrap() - parameter(path, "start").parse::<i64>().unwrap();
         let mut seen = seen.lock().unwrap();
         *seen = span.min(*seen);
-        match span > 7 * HOUR_S {
-            true => " ".repeat(super::prometheus::ANSWER_BYTES_MAX + 1),
-            false => site(path, afternoons),
+        if span > 7 * HOUR_S {
+            " ".repeat(super::prometheus::ANSWER_BYTES_MAX + 1)
+        } else {
+            site(path, afternoons)
         }
     });
     let past = HealthSettings { history: HistorySource::Prometheus, ..settings(server.address()) };
     let mut feed = HealthFeed::new(past, MIDNIGHT_S).unwrap();
-    // Two days of them will do.
+    // Two days of the past are enough.
     feed.owe_only(MIDNIGHT_S - 2 * 86_400, MIDNIGHT_S);
     feed.read_all(MIDNIGHT_S).unwrap();
     let found = feed.storage("lfs01", MIDNIGHT_S).unwrap();
@@ -153,19 +154,19 @@ fn too_long_answers_are_asked_for_in_smaller_pieces() {
 fn a_server_that_is_away_is_told_of_once_and_what_it_measured_meanwhile_is_read() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let again = listener.try_clone().unwrap();
-    let server = Pretended::listening(listener, |path| site(path, afternoons));
+    let server = TestPrometheus::listening(listener, |path| site(path, afternoons));
     let past = HealthSettings { history: HistorySource::Prometheus, ..settings(server.address()) };
     let mut feed = HealthFeed::new(past, MIDNIGHT_S).unwrap();
     feed.read_all(MIDNIGHT_S).unwrap();
     let begin_s = MIDNIGHT_S + 13 * HOUR_S;
     assert_eq!(feed.step(begin_s, &none()).loads.len(), 2);
     drop(server);
-    let broken = Pretended::listening(again.try_clone().unwrap(), |_| "<html>502</html>".to_owned());
+    let broken = TestPrometheus::listening(again.try_clone().unwrap(), |_| "<html>502</html>".to_owned());
     let told: Vec<_> = (1..9).map(|n| feed.step(begin_s + 300 * n, &none())).collect();
     assert!(told.iter().all(|step| step.loads.is_empty()));
     assert_eq!(told.iter().flat_map(|step| &step.notices).count(), 1, "{told:?}");
     drop(broken);
-    let _server = Pretended::listening(again, |path| site(path, afternoons));
+    let _server = TestPrometheus::listening(again, |path| site(path, afternoons));
     let back = feed.step(begin_s + 2700, &none());
     assert!(back.notices[0].contains("again"), "{back:?}");
     let gap = feed.storage("lfs01/OST0000", begin_s + 2700).unwrap().history;
@@ -176,7 +177,7 @@ fn a_server_that_is_away_is_told_of_once_and_what_it_measured_meanwhile_is_read(
 
 #[test]
 fn nothing_measured_is_said_once() {
-    let server = Pretended::answering(|_| success("vector", json!([])));
+    let server = TestPrometheus::answering(|_| success("vector", json!([])));
     let mut feed = HealthFeed::new(settings(server.address()), MIDNIGHT_S).unwrap();
     let notices: Vec<_> = (0..3).flat_map(|n| feed.step(MIDNIGHT_S + n, &none()).notices).collect();
     assert!(notices.len() == 1 && notices[0].contains("none of the metrics"), "{notices:?}");
@@ -204,7 +205,7 @@ fn a_csv_is_a_history_too() {
 
 #[test]
 fn a_thread_tells_loads_until_it_is_dropped() {
-    let server = Pretended::answering(|path| site(path, |_, _| 500e6));
+    let server = TestPrometheus::answering(|path| site(path, |_, _| 500e6));
     let mut often = settings(server.address());
     often.every_s = 1;
     let (told, hears) = channel();

@@ -1,11 +1,11 @@
-//! What computation does to storage targets, measured and expected (L11): asked of the site's Prometheus.
+//! The load of computation on storage targets, measured and forecast (L11), from the site's Prometheus.
 //!
-//! A [`HealthFeed`] asks for each target's bytes and requests per second, takes off what the transfers themselves have moved, keeps
-//! four weeks of it, and says what part of each target is used now and is expected to be used soon. It decides nothing: who
-//! may use a target is the grant server's matter. `docs/forecast.md` is its manual.
+//! A [`HealthFeed`] queries each target's bytes and requests per second, subtracts the transfers' own load,
+//! keeps four weeks of history, and reports the present and expected load of each target. It decides nothing:
+//! the grant server does. `docs/forecast.md` is its manual.
 //!
-//! Everything here blocks, and belongs on a thread of its own ([`HealthThread`]). What Prometheus says is bounded in bytes, in
-//! targets and in time before it is used.
+//! All calls block and need a thread of their own ([`HealthThread`]). Prometheus' answers are bounded in
+//! bytes, targets and time before they are used.
 
 mod answers;
 mod capacity;

@@ -1,21 +1,21 @@
-//! What the usual exporters are asked. `docs/forecast.md` has the same in a table.
+//! The queries for the usual exporters. `docs/forecast.md` has them in a table.
 
 use serde::Deserialize;
 
-/// An exporter whose metrics are known.
+/// A known exporter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Preset {
-    /// The Lustre exporters that name a server's metrics `lustre_…_total` with labels `component` and `target`.
+    /// The Lustre exporters whose server metrics are named `lustre_…_total`, with labels `component` and
+    /// `target`.
     LustreExporter,
-    /// Ceph's own: the manager's module `prometheus`, or `ceph-exporter`.
+    /// Ceph's own exporters: the manager's module `prometheus`, or `ceph-exporter`.
     Ceph,
     /// `node_exporter`: the disks of hosts.
     NodeExporter,
 }
 
-/// What is asked, in PromQL: for each series of the answer its rate per second. `$window` stands for the time over which a rate
-/// is the mean.
+/// Queries in PromQL, each for series of rates per second. `$window` stands for the window of the rates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Queries {
     /// Bytes read.
@@ -26,15 +26,15 @@ pub struct Queries {
     pub reads: Option<String>,
     /// Requests that wrote.
     pub writes: Option<String>,
-    /// How a series' labels become a target's name.
+    /// The template of target names from a series' labels.
     pub target_name: String,
 }
 
 impl Preset {
-    /// All of them.
+    /// All presets.
     pub const ALL: [Preset; 3] = [Preset::LustreExporter, Preset::Ceph, Preset::NodeExporter];
 
-    /// As it is written in configurations and on the command line.
+    /// The name in configurations and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Preset::LustreExporter => "lustre_exporter",
@@ -43,7 +43,7 @@ impl Preset {
         }
     }
 
-    /// What it asks.
+    /// The preset's queries.
     pub fn queries(self) -> Queries {
         let (metrics, selector, target_name) = match self {
             Preset::LustreExporter => (
@@ -68,7 +68,7 @@ impl Preset {
                     "node_disk_reads_completed_total",
                     "node_disk_writes_completed_total",
                 ],
-                // What lies on other disks would count twice.
+                // Devices on top of other disks would count twice.
                 "{device!~\"(loop|ram|zram|dm-|md|sr|fd).*\"}",
                 "{instance:host}/{device}",
             ),
@@ -92,10 +92,10 @@ impl std::str::FromStr for Preset {
 mod tests {
     use super::*;
 
-    /// Copied tables lie sooner or later.
+    /// Keeps the table of the manual up to date.
     #[test]
     fn the_manual_has_every_query() {
-        // Within a table a bar has a backslash before it.
+        // A table has a backslash before a bar.
         let manual = include_str!("../../../../docs/forecast.md").replace("\\|", "|");
         for preset in Preset::ALL {
             let queries = preset.queries();

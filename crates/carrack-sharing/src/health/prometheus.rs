@@ -1,4 +1,4 @@
-//! A client of Prometheus' HTTP API: queries out, series in. Blocks its caller, and not for longer than its patience.
+//! A client of Prometheus' HTTP API: queries out, series in. Blocks its caller for [`PATIENCE`] at most.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,16 +22,17 @@ use tokio_rustls::TlsConnector;
 use super::answers::{NoSeries, Series, series};
 use super::error::HealthError;
 
-/// From the connection's begin to the answer's end.
+/// The time limit from the beginning of the connection to the end of the answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The longest answer, in bytes: a day of 2,300 series.
 pub(super) const ANSWER_BYTES_MAX: usize = 16 << 20;
 
-/// The port where the address has none.
+/// The default port of an http:// address.
 const PORT: u16 = 9090;
 
-/// Where a Prometheus server is: `http://host:9090`, or `https://…`, with a path before `/api/v1` where a proxy has one.
+/// The address of a Prometheus server: `http://host:9090`, or `https://…`, with a path before `/api/v1` for a
+/// proxy.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Address {
@@ -42,7 +43,7 @@ pub struct Address {
     path: String,
 }
 
-/// Text that is no address of a server.
+/// A text that is not the address of a server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no address of a Prometheus server\nhint: write http://HOST:PORT or https://HOST:PORT")]
 pub struct NotAnAddress(String);
@@ -51,21 +52,7 @@ impl std::str::FromStr for Address {
     type Err = NotAnAddress;
 
     fn from_str(text: &str) -> Result<Address, NotAnAddress> {
-        let wrong = || NotAnAddress(text.to_owned());
-        let uri: hyper::Uri = text.parse().map_err(|_| wrong())?;
-        let is_tls = match uri.scheme_str() {
-            Some("http") => false,
-            Some("https") => true,
-            _ => return Err(wrong()),
-        };
-        let authority =
-            uri.authority().filter(|authority| !authority.as_str().contains('@')).ok_or_else(wrong)?;
-        let host = authority.host().trim_matches(['[', ']']).to_owned();
-        if host.is_empty() || uri.query().is_some() {
-            return Err(wrong());
-        }
-        let port = authority.port_u16().unwrap_or(if is_tls { 443 } else { PORT });
-        Ok(Address { host, port, is_tls, path: uri.path().trim_end_matches('/').to_owned() })
+        Address::parse(text).ok_or_else(|| NotAnAddress(text.to_owned()))
     }
 }
 
@@ -78,6 +65,22 @@ impl TryFrom<String> for Address {
 }
 
 impl Address {
+    fn parse(text: &str) -> Option<Address> {
+        let uri: hyper::Uri = text.parse().ok()?;
+        let is_tls = match uri.scheme_str()? {
+            "http" => false,
+            "https" => true,
+            _ => return None,
+        };
+        let authority = uri.authority().filter(|authority| !authority.as_str().contains('@'))?;
+        let host = authority.host().trim_matches(['[', ']']).to_owned();
+        if host.is_empty() || uri.query().is_some() {
+            return None;
+        }
+        let port = authority.port_u16().unwrap_or(if is_tls { 443 } else { PORT });
+        Some(Address { host, port, is_tls, path: uri.path().trim_end_matches('/').to_owned() })
+    }
+
     fn authority(&self) -> String {
         let Address { host, port, .. } = self;
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
@@ -91,7 +94,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// Asks one server.
+/// A client of one server.
 pub(super) struct Prometheus {
     address: Address,
     tls: Option<Arc<ClientConfig>>,
@@ -99,21 +102,18 @@ pub(super) struct Prometheus {
 }
 
 impl Prometheus {
-    /// `cas` are those whom an https:// address is believed by, PEM; the system's if there are none. Nobody is asked yet.
+    /// `cas` are the trusted CAs of an https:// address, PEM; `None` for the system's. Sends nothing yet.
     pub(super) fn new(address: Address, cas: Option<Vec<u8>>) -> Result<Prometheus, HealthError> {
-        let system = |error: &dyn fmt::Display| HealthError::System(error.to_string());
-        let tls = match address.is_tls {
-            true => {
-                let trust = ClientTrust { cas, ..ClientTrust::default() };
-                let mut config =
-                    ClientConfig::clone(&*client_config(&trust).map_err(|error| system(&error))?);
-                config.alpn_protocols = vec![b"http/1.1".to_vec()];
-                Some(Arc::new(config))
-            }
-            false => None,
+        let tls = if address.is_tls {
+            let trust = ClientTrust { cas, ..ClientTrust::default() };
+            let mut config = ClientConfig::clone(&*client_config(&trust).map_err(system)?);
+            config.alpn_protocols = vec![b"http/1.1".to_vec()];
+            Some(Arc::new(config))
+        } else {
+            None
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        Ok(Prometheus { address, tls, runtime: runtime.map_err(|error| system(&error))? })
+        Ok(Prometheus { address, tls, runtime: runtime.map_err(system)? })
     }
 
     /// The series of an expression at a time, Unix seconds.
@@ -136,14 +136,14 @@ impl Prometheus {
         let encoded = utf8_percent_encode(query, NON_ALPHANUMERIC);
         let mut path = format!("{}/api/v1/{verb}?query={encoded}", self.address.path);
         times.iter().for_each(|(name, value)| path.push_str(&format!("&{name}={value}")));
-        // The timer is the runtime's, and made within it.
+        // The timer must be made within the runtime.
         let got = self.runtime.block_on(async { tokio::time::timeout(PATIENCE, self.get(&path)).await });
         let (status, body) = got.unwrap_or_else(|_| Err(self.away("no answer in time")))?;
         series(&body).map_err(|why| match why {
             NoSeries::Refused(reason) => {
                 HealthError::Refused { address: self.address.to_string(), query: query.to_owned(), reason }
             }
-            // A proxy's page, most likely.
+            // Most likely a proxy's error page.
             NoSeries::Strange(_) if status.is_server_error() => self.away(status),
             NoSeries::Strange(reason) => HealthError::Strange {
                 address: self.address.to_string(),
@@ -165,7 +165,7 @@ impl Prometheus {
             Ok((status, body.map_err(|error| self.unread(&*error))?.to_bytes()))
         };
         let mut asking = std::pin::pin!(asking);
-        // It carries the answer, and may end before the last of it is taken.
+        // The connection carries the answer, and may end before the whole answer is taken.
         tokio::select! {
             got = &mut asking => got,
             _ = connection => asking.await,
@@ -173,9 +173,10 @@ impl Prometheus {
     }
 
     fn unread(&self, error: &(dyn std::error::Error + Send + Sync + 'static)) -> HealthError {
-        match error.is::<LengthLimitError>() {
-            true => HealthError::TooLong { address: self.address.to_string(), most: ANSWER_BYTES_MAX },
-            false => self.away(error),
+        if error.is::<LengthLimitError>() {
+            HealthError::TooLong { address: self.address.to_string(), most: ANSWER_BYTES_MAX }
+        } else {
+            self.away(error)
         }
     }
 
@@ -193,6 +194,10 @@ impl Prometheus {
     }
 }
 
+fn system(error: impl fmt::Display) -> HealthError {
+    HealthError::System(error.to_string())
+}
+
 /// A connection of any kind.
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
@@ -200,7 +205,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
 #[cfg(test)]
 mod tests {
-    use super::super::pretended::Pretended;
+    use super::super::pretended::TestPrometheus;
     use super::*;
 
     #[test]
@@ -219,7 +224,7 @@ mod tests {
     }
 
     fn asked(answers: impl FnMut(&str) -> String + Send + 'static) -> Result<Vec<Series>, HealthError> {
-        let server = Pretended::answering(answers);
+        let server = TestPrometheus::answering(answers);
         Prometheus::new(server.address(), None).unwrap().at("up{a=\"b\"}", 7)
     }
 
@@ -240,7 +245,7 @@ mod tests {
         assert!(matches!(asked(|_| "<html>".into()), Err(HealthError::Strange { .. })));
         let long = asked(|_| " ".repeat(ANSWER_BYTES_MAX + 1));
         assert!(matches!(long, Err(HealthError::TooLong { .. })), "{long:?}");
-        let nobody = Pretended::answering(|_| String::new()).address();
+        let nobody = TestPrometheus::answering(|_| String::new()).address();
         let away = Prometheus::new(nobody, None).unwrap().at("up", 0);
         assert!(matches!(away, Err(HealthError::Away { .. })), "{away:?}");
     }

@@ -1,4 +1,4 @@
-//! `[sharing.health]`: what an administrator says of the feed. Pure.
+//! `[sharing.health]`: the settings of the feed. Pure.
 
 use std::path::PathBuf;
 
@@ -12,26 +12,27 @@ use super::preset::{Preset, Queries};
 use super::prometheus::Address;
 use super::target_name::TargetName;
 
-/// Between two measurements. A grant server takes a load for unknown after 5 min: some of them may fail before that.
+/// Seconds between two measurements. A grant server treats a load as unknown after 5 min, so several may fail
+/// before that.
 const EVERY_S: u64 = 15;
 
-/// The window of the rates: two samples lie in it even where servers are scraped once a minute.
+/// The window of the rates: it contains two samples even if servers are scraped once a minute.
 const WINDOW_S: u64 = 120;
 
-/// What a request costs a target as a transfer of so many bytes, unless it is said: between a disk, for which a seek is the time of a
-/// MiB, and flash, for which it is that of some KiB.
+/// The default cost of a request to a target, as a transfer of this size: between a disk, where a seek takes
+/// the time of a MiB, and flash, where it takes the time of some KiB.
 const REQUEST_BYTES: u64 = 64 << 10;
 
-/// Where load is measured, how, and what it is compared with.
+/// The settings of load measurement.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HealthSettings {
     /// The Prometheus server.
     pub prometheus: Address,
-    /// Who its https:// address is believed by: a file of CAs, PEM; the system's if nothing is said.
+    /// A file of the trusted CAs of an https:// address, PEM; by default the system's.
     #[serde(default)]
     pub ca: Option<PathBuf>,
-    /// Whose metrics it has; what is said below comes first.
+    /// The exporter whose metrics the server has. The queries below take precedence.
     #[serde(default)]
     pub preset: Option<Preset>,
     /// PromQL: bytes read per second.
@@ -46,36 +47,36 @@ pub struct HealthSettings {
     /// PromQL: requests per second that write.
     #[serde(default)]
     pub writes: Option<String>,
-    /// How labels become targets' names, such as `{instance:host}/{device}`.
+    /// The template of target names from labels, such as `{instance:host}/{device}`.
     #[serde(default)]
     pub target_name: Option<String>,
     /// Seconds between two measurements.
     #[serde(default = "every_s", deserialize_with = "every")]
     pub every_s: u64,
-    /// Seconds over which a rate is the mean: `$window` in queries.
+    /// Seconds of the window of rates: `$window` in queries.
     #[serde(default = "window_s", deserialize_with = "window")]
     pub window_s: u64,
-    /// What targets can bear.
+    /// The capacity of targets.
     #[serde(default)]
     pub capacity: Capacity,
-    /// Requests of fewer bytes than this count as if they had so many.
+    /// Requests of fewer bytes count as if they had this size.
     #[serde(default = "request_bytes", deserialize_with = "size")]
     pub request_bytes: u64,
-    /// Where the past is read from at the start.
+    /// The source of the past at the start.
     #[serde(default)]
     pub history: HistorySource,
 }
 
-/// Where the past is read from.
+/// The source of the past.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(from = "String")]
 pub enum HistorySource {
-    /// From Prometheus: up to four weeks, as far as it keeps them.
+    /// Prometheus: up to four weeks, as far as it keeps them.
     #[default]
     Prometheus,
-    /// From nowhere: it begins with the first measurement.
+    /// None: the history begins with the first measurement.
     None,
-    /// From a CSV file, in bytes per second.
+    /// A CSV file, in bytes per second.
     Csv(PathBuf),
 }
 
@@ -90,7 +91,7 @@ impl From<String> for HistorySource {
 }
 
 impl HealthSettings {
-    /// A preset's, at a server; the rest by default.
+    /// The settings of a preset at a server, the others by default.
     pub fn of_preset(prometheus: Address, preset: Preset) -> HealthSettings {
         HealthSettings {
             prometheus,
@@ -109,20 +110,17 @@ impl HealthSettings {
         }
     }
 
-    /// What is asked: the preset's queries, but for what is written.
+    /// The queries: the preset's, unless configured.
     ///
     /// # Errors
-    /// [`HealthError::NoQuery`] if nothing asks for bytes, or names targets.
+    /// [`HealthError::NoQuery`] if no query measures bytes, or no template names targets.
     pub fn queries(&self) -> Result<Queries, HealthError> {
         let preset = self.preset.map(Preset::queries).unwrap_or_default();
-        let own = |own: &Option<String>, preset: Option<String>| {
-            own.clone().or(preset).filter(|query| !query.trim().is_empty())
-        };
         let queries = Queries {
-            read_bytes: own(&self.read_bytes, preset.read_bytes),
-            write_bytes: own(&self.write_bytes, preset.write_bytes),
-            reads: own(&self.reads, preset.reads),
-            writes: own(&self.writes, preset.writes),
+            read_bytes: query_of(&self.read_bytes, preset.read_bytes),
+            write_bytes: query_of(&self.write_bytes, preset.write_bytes),
+            reads: query_of(&self.reads, preset.reads),
+            writes: query_of(&self.writes, preset.writes),
             target_name: self.target_name.clone().unwrap_or(preset.target_name),
         };
         let asks = queries.read_bytes.is_some() || queries.write_bytes.is_some();
@@ -132,6 +130,11 @@ impl HealthSettings {
     pub(super) fn target_name(&self) -> Result<TargetName, HealthError> {
         TargetName::parse(&self.queries()?.target_name).map_err(HealthError::System)
     }
+}
+
+/// The configured query, or else the preset's. An empty one means none.
+fn query_of(configured: &Option<String>, preset: Option<String>) -> Option<String> {
+    configured.clone().or(preset).filter(|query| !query.trim().is_empty())
 }
 
 fn every_s() -> u64 {

@@ -2,29 +2,29 @@
 
 use carrack_plan::forecast::{History, Sample};
 
-/// A target's history, or the mean of those of a file system's targets.
+/// The history of a target, or the mean of the histories of a file system's targets.
 #[derive(Clone, Debug)]
 pub struct StorageHistory {
-    /// How many targets.
+    /// The number of targets.
     pub targets: usize,
-    /// Their load: of each slot, the mean of those that were measured in it.
+    /// The load: for each slot, the mean of the targets that were measured in it.
     pub history: History,
-    /// The most that they can bear, on average, in the load's unit; none if it is not known.
+    /// The mean capacity of the targets, in the load's unit; `None` if unknown.
     pub capacity: Option<f64>,
 }
 
-/// Some names, for those who have misspelt theirs.
+/// Some existing names, for an error message about an unknown name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names(pub Vec<String>);
 
-/// Names that are told to who has misspelt one.
+/// Names in such a message.
 const NAMES_TOLD: usize = 8;
 
 impl StorageHistory {
-    /// The one with this name, or else all whose names begin with it and a slash.
+    /// The target of this name, or else all targets whose names begin with it and a slash.
     ///
     /// # Errors
-    /// If there is none: some that there are.
+    /// Some existing names, if there is no such target.
     pub fn gather<'a>(
         name: &str,
         all: impl Iterator<Item = (&'a str, &'a History, Option<f64>)> + Clone,
@@ -34,8 +34,10 @@ impl StorageHistory {
             return Ok(StorageHistory { targets: 1, history: history.clone(), capacity });
         }
         let name = name.trim_end_matches('/');
-        let is_of_it = |target: &str| target.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'));
-        let parts: Vec<_> = all.clone().filter(|(target, ..)| is_of_it(target)).collect();
+        let parts: Vec<_> = all
+            .clone()
+            .filter(|(target, ..)| target.strip_prefix(name).is_some_and(|rest| rest.starts_with('/')))
+            .collect();
         if parts.is_empty() {
             return Err(Names(all.take(NAMES_TOLD).map(|(target, ..)| target.to_owned()).collect()));
         }
@@ -50,7 +52,7 @@ impl StorageHistory {
     }
 }
 
-/// The load that 99 of 100 slots stay at or below; none without any.
+/// The load that 99 of 100 slots stay at or below; `None` for an empty history.
 pub fn percentile_99(history: &History) -> Option<f64> {
     let mut loads: Vec<f64> = history.measured().map(|sample| sample.load).collect();
     loads.sort_by(f64::total_cmp);
@@ -73,7 +75,9 @@ mod tests {
     fn one_target_or_the_mean_of_a_file_systems() {
         let (one, two) = (history(&[1.0, 2.0]), history(&[3.0]));
         let all = [("fs/a", &one, Some(10.0)), ("fs/b", &two, Some(30.0)), ("fs2/a", &two, None)];
-        let loads = |found: &StorageHistory| found.history.measured().map(|s| s.load).collect::<Vec<_>>();
+        fn loads(found: &StorageHistory) -> Vec<f64> {
+            found.history.measured().map(|sample| sample.load).collect()
+        }
         let found = StorageHistory::gather("fs/a", all.into_iter(), 1 << 30).unwrap();
         assert_eq!((found.targets, loads(&found), found.capacity), (1, vec![1.0, 2.0], Some(10.0)));
         for name in ["fs", "fs/"] {

@@ -1,42 +1,43 @@
-//! One target: its history, what it can bear, and what is expected of it. Pure.
+//! One target: its history, capacity and forecast. Pure.
 
 use carrack_plan::forecast::{Forecast, History, Method, STEP_S, Sample};
 use carrack_plan::grants::Load;
 
 use super::storage::percentile_99;
 
-/// A target that was never measured with more than this has not shown what it can bear: a slow disk's bytes per second.
+/// The least capacity that is found from a history, a slow disk's bytes per second: a target with less load
+/// has not shown its capacity.
 const CAPACITY_LEAST: f64 = 100e6;
 
-/// What a target can bear is found from a day of measurements at least.
+/// A capacity is found from at least a day of measurements.
 const CAPACITY_SLOTS: usize = (86_400 / STEP_S) as usize;
 
-/// How far a forecast reaches. It is made anew in each slot if there is time for it.
+/// The length of a forecast. It is renewed in each slot if there is time.
 const AHEAD_S: i64 = 3600;
 
-/// Load is foretold for now and so much later.
+/// The load is forecast for these times from now.
 const SOON_S: [i64; 2] = [0, STEP_S];
 
-/// What is known of a target.
+/// The state of a target.
 #[derive(Debug, Default)]
 pub(super) struct Target {
-    /// What others than transfers do.
+    /// The load without transfers.
     others: History,
-    /// What everybody does, where its most is to be found from it.
+    /// The whole load, if the capacity is found from it.
     all: Option<History>,
-    /// What it can bear, bytes per second; none while it is not known.
+    /// The capacity in bytes per second; `None` while unknown.
     capacity: Option<f64>,
-    /// When what is expected was made, as a slot's number; and what.
+    /// The number of the slot in which the forecast was made, and the forecast.
     foretold: Option<(i64, Option<Forecast>)>,
 }
 
 impl Target {
-    /// `capacity` is what it can bear, if that is known beforehand.
+    /// A target with its configured capacity, if there is one.
     pub(super) fn new(capacity: Option<f64>) -> Target {
         Target { all: capacity.is_none().then(History::default), capacity, ..Target::default() }
     }
 
-    /// Notes what was measured at a time.
+    /// Adds a measurement.
     pub(super) fn note(&mut self, at_s: i64, others: f64, all: f64, now_s: i64) {
         self.others.add(Sample { at_s, load: others }, now_s);
         if let Some(history) = &mut self.all {
@@ -44,29 +45,29 @@ impl Target {
         }
     }
 
-    /// What others do, in bytes per second.
+    /// The load without transfers, in bytes per second.
     pub(super) fn history(&self) -> &History {
         &self.others
     }
 
-    /// What it can bear, as far as that is known.
+    /// The capacity, if known.
     pub(super) fn capacity(&self) -> Option<f64> {
         self.capacity
     }
 
-    /// When it was last looked ahead from; nothing sorts first.
+    /// The slot of the last forecast. `None` sorts first.
     pub(super) fn foretold_in(&self) -> Option<i64> {
         self.foretold.as_ref().map(|(slot, _)| *slot)
     }
 
-    /// Looks ahead, and finds what it can bear. Takes some 80 ms with four weeks of history.
+    /// Forecasts the load, and finds the capacity. Takes some 80 ms with four weeks of history.
     pub(super) fn foretell(&mut self, now_s: i64) {
         self.find_capacity();
         let forecast = self.others.forecast(now_s, AHEAD_S);
         self.foretold = Some((now_s.div_euclid(STEP_S), forecast));
     }
 
-    /// Finds what it can bear, unless that is configured: what it has borne in all but the busiest hundredth of the time.
+    /// Finds the capacity, unless configured: the load in all but the busiest hundredth of the time.
     pub(super) fn find_capacity(&mut self) {
         if let Some(all) = &self.all {
             let is_long = all.measured().count() >= CAPACITY_SLOTS;
@@ -75,17 +76,16 @@ impl Target {
         }
     }
 
-    /// The part of it that others use who do `present` bytes per second, and will use soon. None while nothing is known of what
-    /// it can bear.
+    /// The parts of the capacity that others use now, with `present` bytes per second, and soon. `None` while
+    /// the capacity is unknown.
     pub(super) fn load(&self, present: f64, now_s: i64) -> Option<Load> {
         let capacity = self.capacity?;
-        let part = |bytes_per_s: f64| (bytes_per_s / capacity).clamp(0.0, 1.0);
-        let expected = self.expected(now_s).map_or(part(present), part);
-        Some(Load { present: part(present), expected })
+        let expected = self.expected(now_s).unwrap_or(present);
+        Some(Load { present: part(present, capacity), expected: part(expected, capacity) })
     }
 
-    /// The most that is foretold of the next minutes, by what is best for an hour or for a day. None where it is best to say that all
-    /// stays as it is: of that the latest measurement knows more.
+    /// The highest load of the next minutes, by the best methods for an hour and for a day. `None` if the
+    /// best method is to expect no change: the latest measurement is newer.
     fn expected(&self, now_s: i64) -> Option<f64> {
         let forecast = self.foretold.as_ref()?.1.as_ref()?;
         let by_near = forecast.expected.as_slice();
@@ -95,6 +95,10 @@ impl Target {
         let soon = SOON_S.iter().filter_map(|later_s| forecast.step_at(now_s + later_s));
         steps.flat_map(|steps| soon.clone().filter_map(|step| steps.get(step).copied())).reduce(f64::max)
     }
+}
+
+fn part(bytes_per_s: f64, capacity: f64) -> f64 {
+    (bytes_per_s / capacity).clamp(0.0, 1.0)
 }
 
 #[cfg(test)]

@@ -1,23 +1,24 @@
-//! How the labels of a series become the name of a target. Pure.
+//! The template of target names from the labels of a series. Pure.
 
 use std::collections::BTreeMap;
 
 /// The longest name of a target, in bytes.
 pub(super) const NAME_BYTES_MAX: usize = 255;
 
-/// Text in which `{label}` stands for a label's value, `{label:host}` for what of it comes before a port, and `{label:path}` for it
-/// with its last dash as a slash (Lustre calls `lfs01/OST0007` `lfs01-OST0007`).
+/// A text in which `{label}` stands for a label's value, `{label:host}` for the value without a port, and
+/// `{label:path}` for the value with a slash for its last dash (Lustre calls `lfs01/OST0007`
+/// `lfs01-OST0007`).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct TargetName(Vec<Part>);
+pub(super) struct TargetName(Vec<NamePart>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Part {
+enum NamePart {
     Text(String),
-    Label(String, Form),
+    Label(String, LabelForm),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
+enum LabelForm {
     Whole,
     Host,
     Path,
@@ -25,45 +26,22 @@ enum Form {
 
 impl TargetName {
     /// # Errors
-    /// What is wrong with the text, and what would be right.
+    /// A text with the problem and the right form.
     pub(super) fn parse(text: &str) -> Result<TargetName, String> {
-        let wrong = || {
+        parts_of(text).map(TargetName).ok_or_else(|| {
             format!(
                 "{text:?} makes no names: write {{label}}, {{label:host}} or {{label:path}}, such as {{instance:host}}/{{device}}"
             )
-        };
-        let mut parts = Vec::new();
-        let mut rest = text;
-        while let Some((before, behind)) = rest.split_once('{') {
-            let (inside, after) = behind.split_once('}').ok_or_else(wrong)?;
-            let (label, form) = match inside.split_once(':') {
-                None => (inside, Form::Whole),
-                Some((label, "host")) => (label, Form::Host),
-                Some((label, "path")) => (label, Form::Path),
-                Some(_) => return Err(wrong()),
-            };
-            let is_label = !label.is_empty() && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-            if !is_label || before.contains('}') {
-                return Err(wrong());
-            }
-            parts.extend((!before.is_empty()).then(|| Part::Text(before.to_owned())));
-            parts.push(Part::Label(label.to_owned(), form));
-            rest = after;
-        }
-        if parts.is_empty() || rest.contains('}') {
-            return Err(wrong());
-        }
-        parts.extend((!rest.is_empty()).then(|| Part::Text(rest.to_owned())));
-        Ok(TargetName(parts))
+        })
     }
 
-    /// The name of whatever has these labels; none if one of them is missing, or it makes no name.
+    /// The name for these labels; `None` if a label is missing, or the name is invalid.
     pub(super) fn of(&self, labels: &BTreeMap<String, String>) -> Option<String> {
         let mut name = String::new();
         for part in &self.0 {
             match part {
-                Part::Text(text) => name.push_str(text),
-                Part::Label(label, form) => name.push_str(&form.of(labels.get(label)?)),
+                NamePart::Text(text) => name.push_str(text),
+                NamePart::Label(label, form) => name.push_str(&form.of(labels.get(label)?)),
             }
         }
         let is_name = !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.chars().any(char::is_control);
@@ -71,12 +49,37 @@ impl TargetName {
     }
 }
 
-impl Form {
+fn parts_of(text: &str) -> Option<Vec<NamePart>> {
+    let mut parts = Vec::new();
+    let mut rest = text;
+    while let Some((before, behind)) = rest.split_once('{') {
+        let (inside, after) = behind.split_once('}')?;
+        let (label, form) = match inside.split_once(':') {
+            None => (inside, LabelForm::Whole),
+            Some((label, "host")) => (label, LabelForm::Host),
+            Some((label, "path")) => (label, LabelForm::Path),
+            Some(_) => return None,
+        };
+        let is_label = !label.is_empty() && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+        if !is_label || before.contains('}') {
+            return None;
+        }
+        parts.extend((!before.is_empty()).then(|| NamePart::Text(before.to_owned())));
+        parts.push(NamePart::Label(label.to_owned(), form));
+        rest = after;
+    }
+    if parts.is_empty() || rest.contains('}') {
+        return None;
+    }
+    parts.extend((!rest.is_empty()).then(|| NamePart::Text(rest.to_owned())));
+    Some(parts)
+}
+impl LabelForm {
     fn of(self, value: &str) -> String {
         match self {
-            Form::Whole => value.to_owned(),
-            Form::Host => match value.rsplit_once(':') {
-                // An IPv6 address without a port has colons of its own.
+            LabelForm::Whole => value.to_owned(),
+            LabelForm::Host => match value.rsplit_once(':') {
+                // An IPv6 address without a port also has colons.
                 Some((host, port))
                     if port.bytes().all(|byte| byte.is_ascii_digit()) && !host.ends_with(':') =>
                 {
@@ -84,7 +87,7 @@ impl Form {
                 }
                 _ => value.to_owned(),
             },
-            Form::Path => match value.rsplit_once('-') {
+            LabelForm::Path => match value.rsplit_once('-') {
                 Some((file_system, piece)) => format!("{file_system}/{piece}"),
                 None => value.to_owned(),
             },

@@ -1,4 +1,4 @@
-//! The feed on a thread of its own: measures again and again, and tells whoever grants.
+//! The thread of the feed: it measures periodically and reports loads to the grant server.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
@@ -11,21 +11,21 @@ use super::feed::HealthFeed;
 use super::own::OwnRates;
 use super::settings::HealthSettings;
 
-/// The thread `carrack-health`. It tells nothing more once this is dropped, and ends after the step that it is in: 10 s for each query
-/// at most, which nobody waits for.
+/// The thread `carrack-health`. Once this is dropped, it reports no more and ends after its current step: 10
+/// s for each query at most. The drop does not wait for it.
 #[derive(Debug)]
 pub struct HealthThread {
-    /// Nothing is ever sent: its end is what the thread hears of.
+    /// Nothing is ever sent: the thread ends when the channel is closed.
     _alive: Sender<()>,
 }
 
 impl HealthThread {
-    /// Begins to measure. `moved` says of each target how many bytes transfers have moved there since some time, which is always the
-    /// same; `tell` hears the load of each target, and `say` what people should know: also that the settings can't be used, and
-    /// nothing is measured.
+    /// Starts to measure. `moved` returns the bytes that transfers have moved at each target since a fixed
+    /// time. `tell` gets the load of each target, and `say` notices for people, such as invalid settings that
+    /// prevent a measurement.
     ///
     /// # Errors
-    /// The system's, if there can't be a thread.
+    /// The system's error if the thread can't be started.
     pub fn start(
         settings: HealthSettings,
         moved: impl Fn() -> Vec<(String, u64)> + Send + 'static,
@@ -33,15 +33,16 @@ impl HealthThread {
         say: impl Fn(String) + Send + 'static,
     ) -> io::Result<HealthThread> {
         let (alive, end) = channel();
-        // The feed is made there, too: what it waits by must not be dropped in a task.
-        let run = move || match HealthFeed::new(settings, now_s()) {
-            Ok(feed) => measure(feed, &end, moved, tell, say),
-            Err(error) => {
-                let hint = error.hint().map_or(String::new(), |hint| format!(" (hint: {hint})"));
-                say(format!("computation's load is not measured: {error}{hint}"));
+        Builder::new().name("carrack-health".into()).spawn(move || {
+            // The feed is made in the thread: its runtime must not be dropped in an async task.
+            match HealthFeed::new(settings, now_s()) {
+                Ok(feed) => measure(feed, &end, moved, tell, say),
+                Err(error) => {
+                    let hint = error.hint().map_or(String::new(), |hint| format!(" (hint: {hint})"));
+                    say(format!("computation's load is not measured: {error}{hint}"));
+                }
             }
-        };
-        Builder::new().name("carrack-health".into()).spawn(run)?;
+        })?;
         Ok(HealthThread { _alive: alive })
     }
 }

@@ -1,5 +1,6 @@
-//! Where the links of a source may lead that is copied with its links followed: nowhere but beneath the directory that the source itself
-//! was resolved beneath. What a link leads to is resolved anew each time; whatever it is exchanged for meanwhile, it stays beneath.
+//! The limit of the links of a source that is copied with its links followed: the directory that the source
+//! was resolved beneath. A link's target is resolved anew each time and stays beneath it, even if a peer
+//! exchanges entries meanwhile.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -8,32 +9,36 @@ use carrack_model::RelPath;
 use rustix::fs::OFlags;
 use rustix::io::{Errno, Result};
 
-use super::follow::{Reached, Start, follow_from};
+use super::follow::{ResolvedPath, WalkStart, follow_from};
 use crate::beneath::{PASSAGE, open_beneath, open_child};
 
-/// Belongs to the root of such a source.
+/// The confinement of such a source's root.
 #[derive(Debug)]
-pub(crate) struct Confines {
-    /// No link leads out of it.
+pub(crate) struct LinkConfinement {
+    /// The directory that no link leads out of.
     pub(super) top: OwnedFd,
-    /// Its absolute path: links whose text begins with it are followed, too.
+    /// Its absolute path. A link whose text starts with it is followed, too.
     pub(super) top_path: PathBuf,
-    /// The root's own path beneath it, without links.
+    /// The root's own path beneath `top`, without links.
     pub(super) root_path: RelPath,
 }
 
-impl Confines {
-    /// Follows `path` from `root`, and the link that its last name may be.
+impl LinkConfinement {
+    /// Follows `path` from `root`, including a link as its last name.
     ///
-    /// `EXDEV` for a link that leads out, `ELOOP` after too many of them.
-    pub(crate) fn follow(&self, root: BorrowedFd<'_>, path: &RelPath) -> Result<Reached> {
+    /// `EXDEV` for a link that leads out, `ELOOP` after too many links.
+    pub(crate) fn follow(&self, root: BorrowedFd<'_>, path: &RelPath) -> Result<ResolvedPath> {
         let held = open_beneath(root, &RelPath::root(), PASSAGE)?;
-        let start =
-            Start { base: self.top.as_fd(), base_path: Some(&self.top_path), held, path: &self.root_path };
+        let start = WalkStart {
+            base: self.top.as_fd(),
+            base_path: Some(&self.top_path),
+            held,
+            path: &self.root_path,
+        };
         follow_from(start, path, true)
     }
 
-    /// Opens the directory `path` beneath `root` with `flags`. Where no link is in the way none is looked for.
+    /// Opens the directory `path` beneath `root` with `flags`. Tries to resolve it without links first.
     pub(crate) fn open_directory(
         &self,
         root: BorrowedFd<'_>,
@@ -44,7 +49,7 @@ impl Confines {
             Err(Errno::LOOP | Errno::NOTDIR) => {}
             answer => return answer,
         }
-        let Reached { holder, name, .. } = self.follow(root, path)?;
+        let ResolvedPath { holder, name, .. } = self.follow(root, path)?;
         match name {
             Some(name) => open_child(holder.as_fd(), &name, flags),
             None => open_beneath(holder.as_fd(), &RelPath::root(), flags),

@@ -1,11 +1,12 @@
-//! How the path of a source is resolved beneath a base: links are followed as far as they stay there.
+//! Resolution of a source's path beneath a base, which follows links that stay there.
 //!
-//! Name by name, each opened without following a link; the text of a link that stands in the way is then walked in its place.
-//! `openat2` would do it with one call, but gives neither the directory that holds the last name nor that name, by which
-//! readers open a file; and where it is missing this works all the same. Races are lost to the safe side: whatever is swapped
-//! meanwhile, each step leads from a held directory to one of its names, or starts at the base again (`..` in a link's
-//! text, which so never climbs above what was walked down). The kernel's magic links (`/proc/*/fd`) have texts that
-//! are absolute or name nothing. An absolute link is followed only where the base's own path is told, and only into it.
+//! Each name is opened without following a link; the text of a link is then walked in its place. `openat2`
+//! would resolve a path with one call, but returns neither the directory that holds the last name nor that
+//! name, by which readers open a file; and this works without `openat2`, too. Races are safe: whichever
+//! entries are exchanged meanwhile, each step leads from a held directory to one of its names, or starts at
+//! the base again (for `..` in a link's text, which therefore never climbs above the walked path). The
+//! kernel's magic links (`/proc/*/fd`) have texts that are absolute or name no entry. An absolute link is
+//! followed only if the base's own path is known, and only into it.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,45 +20,45 @@ use rustix::io::{Errno, Result};
 
 use crate::beneath::{PASSAGE, open_beneath, open_child};
 
-/// Links in one path, as the kernel has it (`MAXSYMLINKS`, path_resolution(7)).
+/// Bound of the links in one path, as in the kernel (`MAXSYMLINKS`, path_resolution(7)).
 const LINKS_MAX: usize = 40;
 
-/// Where a path led to.
+/// The end of a resolved path.
 #[derive(Debug)]
-pub(crate) struct Reached {
-    /// `O_PATH`.
+pub(crate) struct ResolvedPath {
+    /// The directory that holds the name, opened with `O_PATH`.
     pub(crate) holder: OwnedFd,
     /// The holder's own path beneath the base, without links.
     pub(crate) directory: RelPath,
-    /// The name in the holder; none if the holder itself is meant.
+    /// The name in the holder; none stands for the holder itself.
     pub(crate) name: Option<Box<[u8]>>,
 }
 
-/// Where a walk begins.
-pub(super) struct Start<'a> {
-    /// No link leads out of it.
+/// The start of a walk.
+pub(super) struct WalkStart<'a> {
+    /// The directory that no link leads out of.
     pub(super) base: BorrowedFd<'a>,
-    /// The absolute path that links may name it by; without it none that is absolute is followed.
+    /// The absolute path that links may name it by. Without it no absolute link is followed.
     pub(super) base_path: Option<&'a Path>,
-    /// The directory that the walk begins at.
+    /// The directory that the walk starts at.
     pub(super) held: OwnedFd,
     /// Its path beneath the base, without links.
     pub(super) path: &'a RelPath,
 }
 
-/// Follows `path` from `base`; with `last` a link that the last name is, too. The last name need not exist.
+/// Follows `path` from `base`; with `last` including a link as the last name. The last name need not exist.
 ///
-/// `EXDEV` for a link that leads out of the base (an absolute one does), `ELOOP` after too many of them.
-pub(super) fn follow(base: BorrowedFd<'_>, path: &RelPath, last: bool) -> Result<Reached> {
+/// `EXDEV` for a link that leads out of the base (an absolute one does), `ELOOP` after too many links.
+pub(super) fn follow(base: BorrowedFd<'_>, path: &RelPath, last: bool) -> Result<ResolvedPath> {
     let held = open_beneath(base, &RelPath::root(), PASSAGE)?;
-    follow_from(Start { base, base_path: None, held, path: &RelPath::root() }, path, last)
+    follow_from(WalkStart { base, base_path: None, held, path: &RelPath::root() }, path, last)
 }
 
-/// The same from a directory beneath the base.
-pub(super) fn follow_from(start: Start<'_>, path: &RelPath, last: bool) -> Result<Reached> {
-    let Start { base, base_path, held, path: walked } = start;
+/// Follows a path from a directory beneath the base.
+pub(super) fn follow_from(start: WalkStart<'_>, path: &RelPath, last: bool) -> Result<ResolvedPath> {
+    let WalkStart { base, base_path, held, path: walked } = start;
     let walked = walked.as_bytes().to_vec();
-    let mut walk = Walk { base, base_path, held, walked, pending: Vec::new(), links: 0 };
+    let mut walk = LinkWalk { base, base_path, held, walked, pending: Vec::new(), links: 0 };
     walk.push(path.as_bytes());
     while let Some(name) = walk.pending.pop() {
         match (&*name, walk.pending.is_empty()) {
@@ -70,19 +71,19 @@ pub(super) fn follow_from(start: Start<'_>, path: &RelPath, last: bool) -> Resul
     walk.reached(None)
 }
 
-struct Walk<'a> {
+struct LinkWalk<'a> {
     base: BorrowedFd<'a>,
     base_path: Option<&'a Path>,
     /// The directory at `walked`.
     held: OwnedFd,
     /// Names joined by slashes: no links, no `..`.
     walked: Vec<u8>,
-    /// Names that come next, the first one at the end.
+    /// The remaining names, the next one at the end.
     pending: Vec<Box<[u8]>>,
     links: usize,
 }
 
-impl Walk<'_> {
+impl LinkWalk<'_> {
     fn push(&mut self, path: &[u8]) {
         let names = path.split(|&b| b == b'/').filter(|name| !matches!(*name, b"" | b"."));
         self.pending.extend(names.rev().map(Box::from));
@@ -106,12 +107,12 @@ impl Walk<'_> {
         }
     }
 
-    /// Puts the text of the link `name` in front of what is pending; false if it is no link.
+    /// Pushes the text of the link `name` onto the remaining names; returns false if it is no link.
     fn expand_link(&mut self, name: &[u8]) -> Result<bool> {
         let mut text = [0; SYMLINK_BYTES_MAX + 1];
         let text = match readlinkat_raw(&self.held, name, &mut text[..]) {
             Ok(length) => &text[..length],
-            // No link, or (where it is the last name) nothing.
+            // No link, or a missing last name.
             Err(Errno::INVAL | Errno::NOENT) => return Ok(false),
             Err(errno) => return Err(errno),
         };
@@ -150,7 +151,7 @@ impl Walk<'_> {
         RelPath::new(&self.walked).map_err(|_| Errno::NAMETOOLONG)
     }
 
-    fn reached(self, name: Option<Box<[u8]>>) -> Result<Reached> {
-        Ok(Reached { directory: self.directory()?, holder: self.held, name })
+    fn reached(self, name: Option<Box<[u8]>>) -> Result<ResolvedPath> {
+        Ok(ResolvedPath { directory: self.directory()?, holder: self.held, name })
     }
 }

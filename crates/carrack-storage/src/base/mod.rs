@@ -1,11 +1,11 @@
-//! Where the paths of one end begin: anywhere, as the user's own view of the file system has it, or beneath one held
-//! directory, as a daemon's export.
+//! The starting point of one end's paths: anywhere, in the user's own view of the file system, or beneath one
+//! held directory, as a daemon's export.
 //!
 //! A base may be narrowed to parts of its directory ([`scopes`](self::scopes)).
 //!
-//! Owns the meaning of a path that somebody typed. Beneath a base nothing is ever resolved by way of `/`, the current
-//! directory or a `..` that was typed; links are refused, but for those in the path of a source, which are followed
-//! where they stay beneath ([`follow`](self::follow)). Mounts beneath a base belong to it. Used by any number of threads.
+//! Owns the meaning of a typed path. Beneath a base no resolution uses `/`, the current directory or a typed
+//! `..`. Links are refused, except those in the path of a source, which are followed within the base
+//! ([`follow`](self::follow)). Mounts beneath a base belong to it. Any number of threads may use a base.
 
 mod confines;
 mod follow;
@@ -22,6 +22,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use carrack_layout::{FileSystems, SetError};
 use carrack_model::{RelPath, Special};
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, mkdirat, openat, readlinkat_raw, statat,
@@ -33,91 +34,94 @@ use crate::modes::{PROVISIONAL, mark_provisional};
 use crate::special::special_of_stat;
 use crate::typed::{beneath, ends_with_slash, last_name, parent};
 use crate::{Identity, Root};
-pub(crate) use confines::Confines;
-pub(crate) use follow::Reached;
+pub(crate) use confines::LinkConfinement;
+pub(crate) use follow::ResolvedPath;
 use follow::follow;
 use scopes::{Origin, Scopes};
 
-/// Where paths begin. Cheap to clone.
+/// The starting point of paths. Cheap to clone.
 #[derive(Clone, Debug)]
 pub enum Base {
-    /// Where the process's own do; links are followed as the kernel does.
+    /// The same as of the process's own paths; links are followed as by the kernel.
     Anywhere,
-    /// In this directory, leading slash or not; nothing above it can be named.
+    /// This directory, with or without a leading slash. No path leads above it.
     Beneath(Arc<Root>),
-    /// As above, and only in some parts of a directory ([`Base::scoped`], [`Base::within`]).
+    /// As above, limited to some parts of a directory ([`Base::scoped`], [`Base::within`]).
     Scoped(Arc<Scopes>),
 }
 
-/// What a path is for, which decides what becomes of the links in it.
+/// The use of a path, which decides the handling of the links in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// A source. Links on the way are followed, beneath a base as far as they stay there; the last name is itself.
+    /// A source. Links before the last name are followed, within the base if there is one. The last name is
+    /// not followed.
     Read,
-    /// A source, and the last name is followed as the others are.
+    /// A source whose last name is followed, too.
     ReadThrough,
     /// A destination. Beneath a base no link is followed; anywhere all are.
     Write,
-    /// It is looked at, made or removed. The last name is itself; beneath a base no link is followed.
+    /// An entry to look at, make or remove. The last name is not followed; beneath a base no link is
+    /// followed.
     Browse,
 }
 
-/// What stands at a path.
+/// The entry at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Looked {
-    /// Which file or directory it is.
+    /// The identity of the file or directory.
     pub identity: Identity,
-    /// Whether it is a directory.
+    /// True for a directory.
     pub is_directory: bool,
-    /// Whether it is a symbolic link.
+    /// True for a symbolic link.
     pub is_symlink: bool,
-    /// Its length in bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// When its contents last changed, in seconds since 1970.
+    /// Modification time in seconds since 1970.
     pub mtime_s: i64,
-    /// Which device, pipe or socket it is, if it is one.
+    /// The type and number of a device, pipe or socket.
     pub special: Option<Special>,
 }
 
 /// A name, and the directory that holds it.
 #[derive(Debug)]
 pub struct Named {
-    /// The directory, with a path for people.
+    /// The directory, with its path in messages.
     pub root: Root,
-    /// Of the file or link.
+    /// The name of the file or link.
     pub name: Box<[u8]>,
-    /// Whether the name is a link that is still to be followed: never beneath a base, where that was done already.
+    /// True if the name is a link that is still to follow. Never true beneath a base, where links were
+    /// followed already.
     pub follow: bool,
 }
 
-/// A directory and a name in it; without a name the directory itself is meant.
+/// A directory and a name in it; without a name it stands for the directory itself.
 #[derive(Debug)]
-pub(crate) struct Spot {
+pub(crate) struct ResolvedName {
     pub(crate) holder: OwnedFd,
     pub(crate) name: Option<Box<[u8]>>,
 }
 
 impl Purpose {
-    /// In the user's own view.
+    /// Returns true if the last name is followed in the user's own view.
     fn follows_last(self) -> bool {
         matches!(self, Purpose::ReadThrough | Purpose::Write)
     }
 }
 
 impl Base {
-    /// Beneath `root`.
+    /// A base at `root`.
     pub fn beneath(root: Root) -> Base {
         Base::Beneath(Arc::new(root))
     }
 
-    /// Beneath the directories `parts` of `top`. Paths begin at `top`; what lies beside the parts is `EACCES`, whether it
-    /// exists or not. No link leads out of a part, and none into one.
+    /// A base at the directories `parts` of `top`. Paths start at `top`; other entries fail with `EACCES`,
+    /// even if they don't exist. No link leads out of a part, and none into a part.
     pub fn scoped(top: &Root, parts: Vec<RelPath>) -> Base {
         Base::Scoped(Arc::new(Scopes::open(top, parts)))
     }
 
-    /// Beneath these held directories, each of which has the absolute path that it was opened with. Of two of which one lies in the
-    /// other, the inner one holds what lies in both.
+    /// A base at these held directories, each at the absolute path that it was opened with. Of two nested
+    /// directories, the inner one resolves the paths that lie in both.
     ///
     /// # Errors
     /// `InvalidInput` for a path with `..`.
@@ -125,12 +129,22 @@ impl Base {
         Ok(Base::Scoped(Arc::new(Scopes::at(directories)?)))
     }
 
-    /// Whether there is something that no path leads out of.
+    /// Returns true if no path leads out of the base.
     pub fn is_confined(&self) -> bool {
         !matches!(self, Base::Anywhere)
     }
 
-    /// Whether links in a source may be followed here: anywhere, and beneath directories that were named ([`Base::within`]), where they stay there.
+    /// The known file systems before any is examined. `sets` are mounts that the user declared as one set, as
+    /// for [`FileSystems::new`]. A confined base does not reveal the names of disks, servers and mounts.
+    ///
+    /// # Errors
+    /// As [`FileSystems::new`].
+    pub fn file_systems(&self, sets: &[PathBuf]) -> Result<FileSystems, SetError> {
+        FileSystems::opened_with(sets, self.is_confined(), |path| self.open(path, Purpose::Write))
+    }
+
+    /// Returns true if links in a source may be followed: anywhere, and within the directories of
+    /// [`Base::within`].
     pub fn follows_links(&self) -> bool {
         match self {
             Base::Anywhere => true,
@@ -139,7 +153,7 @@ impl Base {
         }
     }
 
-    /// The path at which the process's own user would find `path`, for people.
+    /// The path in the view of the process's own user, for messages.
     pub fn path_for_people(&self, path: &Path) -> PathBuf {
         let beneath = path.strip_prefix("/").unwrap_or(path);
         match self {
@@ -149,11 +163,11 @@ impl Base {
         }
     }
 
-    /// Holds the directory `path`, which is shown as it was typed.
+    /// Holds the directory `path`, which messages show as it was typed.
     ///
     /// # Errors
-    /// What `open` says, `ENOTDIR` or `ELOOP` for a link that is not followed, `EXDEV` for one that leads out,
-    /// `InvalidInput` for a path with `..` beneath a base.
+    /// Those of `open`, `ENOTDIR` or `ELOOP` for a link that is not followed, `EXDEV` for a link that leads
+    /// out, `InvalidInput` for a path with `..` beneath a base.
     pub fn open(&self, path: &Path, purpose: Purpose) -> io::Result<Root> {
         let Some(origin) = self.origin(path)? else {
             return Root::open_anywhere(path, purpose.follows_last());
@@ -166,7 +180,8 @@ impl Base {
         origin.root_of(handle, path.to_path_buf())
     }
 
-    /// Holds the directory that has the last name of the destination `path`, also where that name is all that may be used of it.
+    /// Holds the parent directory of the destination `path`, even if only that name of the parent may be
+    /// used.
     ///
     /// # Errors
     /// As [`Base::open`].
@@ -181,7 +196,7 @@ impl Base {
         }
     }
 
-    /// Looks at what stands at `path`; a name with a trailing slash is that of a directory, or of a link.
+    /// Reads the status of `path`. A name with a trailing slash stands for a directory, or a link.
     ///
     /// # Errors
     /// As [`Base::open`].
@@ -202,10 +217,10 @@ impl Base {
         })
     }
 
-    /// The directory that holds the source `path`, and its name there. With `follow` a link is what it leads to.
+    /// The directory that holds the source `path`, and its name there. With `follow` a link is followed.
     ///
     /// # Errors
-    /// As [`Base::open`]; `EISDIR` for what has no name.
+    /// As [`Base::open`]; `EISDIR` for a path without a name.
     pub fn hold(&self, path: &Path, follow: bool) -> io::Result<Named> {
         let Some(origin) = self.origin(path)? else {
             let name = last_name(path).ok_or(Errno::ISDIR)?;
@@ -217,7 +232,7 @@ impl Base {
         Ok(Named { root: origin.root_of(spot.holder, shown)?, name, follow: false })
     }
 
-    /// Which directory holds what `path` leads to in the end, and the name there.
+    /// The directory and name that `path` leads to after following links.
     ///
     /// # Errors
     /// As [`Base::hold`].
@@ -231,7 +246,8 @@ impl Base {
         Ok((root.identity(), name))
     }
 
-    /// Opens the source `path`, a file or directory, to ask which storage it lies on. Beneath a base it can't be read.
+    /// Opens the source `path`, a file or directory, to find its storage. Beneath a base the descriptor can't
+    /// be read.
     ///
     /// # Errors
     /// As [`Base::open`].
@@ -239,22 +255,23 @@ impl Base {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         if let Base::Anywhere = self {
             let kind = FileType::from_raw_mode(statat(CWD, path, AtFlags::empty())?.st_mode);
-            // To open a pipe waits for a writer, and to open a device may do anything.
+            // Opening a pipe waits for a writer, and opening a device may have side effects.
             let is_plain = matches!(kind, FileType::RegularFile | FileType::Directory);
             let flags = if is_plain { OFlags::RDONLY | OFlags::CLOEXEC } else { flags };
             return Ok(openat(CWD, path, flags, Mode::empty())?);
         }
-        let Spot { holder, name } = self.spot(path, Purpose::ReadThrough)?;
+        let ResolvedName { holder, name } = self.spot(path, Purpose::ReadThrough)?;
         match name {
             Some(name) => Ok(open_child(holder.as_fd(), &name, flags)?),
             None => Ok(holder),
         }
     }
 
-    /// Creates the directory `path` for a transfer's files, with the mode of [`Root::make_directory`]; one that is there already will do.
+    /// Creates the directory `path` for a transfer's files, with the mode of [`Root::make_directory`]. An
+    /// existing directory is no error.
     ///
     /// # Errors
-    /// What `mkdir` says; as [`Base::open`].
+    /// Those of `mkdir`; as [`Base::open`].
     pub fn make_destination(&self, path: &Path) -> io::Result<()> {
         let made = match self {
             Base::Anywhere => mkdirat(CWD, path, PROVISIONAL).map_err(io::Error::from),
@@ -276,20 +293,20 @@ impl Base {
         Ok(mkdirat(&spot.holder, &*spot.name.ok_or(Errno::EXIST)?, mode)?)
     }
 
-    /// As [`Base::open`], for a source whose links are copied as what they lead to: beneath a base they are followed where they stay there, each
-    /// time that something is opened, an absolute one into the same directory too.
+    /// As [`Base::open`], for a source whose links are followed. Beneath a base they are followed within it,
+    /// at each opening; also an absolute link into the same directory.
     ///
     /// # Errors
-    /// As [`Base::open`]; where no links are followed ([`Base::follows_links`]).
+    /// As [`Base::open`]; an error if no links are followed ([`Base::follows_links`]).
     pub fn open_following(&self, path: &Path) -> io::Result<Root> {
-        let Some(origin) = self.origin(path)? else { return Root::open(path)?.following() };
+        let Some(origin) = self.origin(path)? else { return Ok(Root::open(path)?.following()) };
         if !self.follows_links() {
             return Err(io::Error::other("what is beneath an export is read without following links"));
         }
         let Origin::Directory { root, above, path: beneath } = &origin else {
             return Err(Errno::NOTDIR.into());
         };
-        let Reached { holder, directory, name } = follow(root.as_fd(), beneath, true)?;
+        let ResolvedPath { holder, directory, name } = follow(root.as_fd(), beneath, true)?;
         let (handle, root_path) = match name {
             Some(name) => (
                 open_child(holder.as_fd(), &name, PASSAGE)?,
@@ -300,18 +317,18 @@ impl Base {
         let top = root.as_fd().try_clone_to_owned()?;
         let top_path = self.path_for_people(Path::new(OsStr::from_bytes(above.as_bytes())));
         let opened = origin.root_of(handle, path.to_path_buf())?;
-        Ok(opened.following_within(Confines { top, top_path, root_path }))
+        Ok(opened.following_within(LinkConfinement { top, top_path, root_path }))
     }
 
-    /// The directory that holds the last name of `path`; it can't be read.
-    pub(crate) fn spot(&self, path: &Path, purpose: Purpose) -> io::Result<Spot> {
+    /// The directory that holds the last name of `path`, opened with `O_PATH`.
+    pub(crate) fn spot(&self, path: &Path, purpose: Purpose) -> io::Result<ResolvedName> {
         match self.origin(path)? {
             None => spot_anywhere(path),
             Some(origin) => origin.spot(purpose),
         }
     }
 
-    /// The directory that nothing is removed of but what is beneath it; as `/` is, where there is no base.
+    /// The directory that limits removals to its contents; `/` if there is no base.
     pub(crate) fn top_of(&self, path: &Path) -> io::Result<Identity> {
         match self.origin(path)? {
             None => Ok(Identity::of(&statat(CWD, c"/", AtFlags::empty())?)),
@@ -319,7 +336,7 @@ impl Base {
         }
     }
 
-    /// Creates the directory `path` and what is missing on the way to it, beneath a base.
+    /// Creates the directory `path` and its missing ancestors, beneath a base.
     pub(crate) fn make_all_beneath(&self, path: &Path, mode: Mode) -> io::Result<()> {
         match self.origin(path)? {
             None => return Err(Errno::INVAL.into()),
@@ -332,7 +349,7 @@ impl Base {
         Ok(())
     }
 
-    /// Where the resolution of `path` begins; nothing where that is the kernel's matter.
+    /// The start of the resolution of `path`; none if the kernel resolves it.
     fn origin(&self, path: &Path) -> io::Result<Option<Origin<'_>>> {
         match self {
             Base::Anywhere => Ok(None),
@@ -345,7 +362,7 @@ impl Base {
 }
 
 impl Origin<'_> {
-    fn spot(&self, purpose: Purpose) -> io::Result<Spot> {
+    fn spot(&self, purpose: Purpose) -> io::Result<ResolvedName> {
         match (self, purpose) {
             (_, Purpose::Read | Purpose::ReadThrough) | (Origin::Name { .. }, _) => {
                 Ok(self.follow(purpose == Purpose::ReadThrough)?.0)
@@ -354,18 +371,19 @@ impl Origin<'_> {
                 let (directory, name) = path.split_last().unzip();
                 let directory = directory.unwrap_or_else(RelPath::root);
                 let holder = open_beneath(root.as_fd(), &directory, PASSAGE)?;
-                Ok(Spot { holder, name: name.map(Into::into) })
+                Ok(ResolvedName { holder, name: name.map(Into::into) })
             }
         }
     }
 
-    /// Where the path of a source leads, and the holder's own path beneath the base. A link leads out of a part that is one name.
-    fn follow(&self, last: bool) -> io::Result<(Spot, RelPath)> {
+    /// Follows the path of a source; also returns the holder's own path beneath the base. A link of a part
+    /// with a single name leads out.
+    fn follow(&self, last: bool) -> io::Result<(ResolvedName, RelPath)> {
         match self {
             Origin::Directory { root, above, path } => {
-                let Reached { holder, directory, name } = follow(root.as_fd(), path, last)?;
+                let ResolvedPath { holder, directory, name } = follow(root.as_fd(), path, last)?;
                 let directory = directory.components().try_fold(above.clone(), |path, name| path.join(name));
-                Ok((Spot { holder, name }, directory.map_err(|_| Errno::NAMETOOLONG)?))
+                Ok((ResolvedName { holder, name }, directory.map_err(|_| Errno::NAMETOOLONG)?))
             }
             Origin::Name { holder, name } => {
                 let holder = open_beneath(holder.as_fd(), &RelPath::root(), PASSAGE)?;
@@ -373,12 +391,12 @@ impl Origin<'_> {
                 if leads_out {
                     return Err(Errno::XDEV.into());
                 }
-                Ok((Spot { holder, name: Some((*name).into()) }, RelPath::root()))
+                Ok((ResolvedName { holder, name: Some((*name).into()) }, RelPath::root()))
             }
         }
     }
 
-    /// Holds a directory that was reached from here; people know it as `path`.
+    /// Holds a directory that was reached from here, with `path` as its name in messages.
     fn root_of(&self, handle: OwnedFd, path: PathBuf) -> io::Result<Root> {
         match self {
             Origin::Directory { root, .. } => Root::beneath(handle, path, root.identity()),
@@ -390,8 +408,8 @@ impl Origin<'_> {
     }
 }
 
-impl Spot {
-    /// What has the name; a link is itself.
+impl ResolvedName {
+    /// The status of the entry, without following a link.
     pub(crate) fn status(&self, typed: &Path) -> Result<Stat, Errno> {
         let Some(name) = &self.name else { return fstat(&self.holder) };
         let stat = statat(&self.holder, &**name, AtFlags::SYMLINK_NOFOLLOW)?;
@@ -401,14 +419,14 @@ impl Spot {
     }
 }
 
-fn spot_anywhere(path: &Path) -> io::Result<Spot> {
+fn spot_anywhere(path: &Path) -> io::Result<ResolvedName> {
     let name = last_name(path);
     let directory = if name.is_some() { parent(path) } else { path };
     let holder = openat(CWD, directory, PASSAGE, Mode::empty())?;
-    Ok(Spot { holder, name: name.map(Into::into) })
+    Ok(ResolvedName { holder, name: name.map(Into::into) })
 }
 
-/// A directory that a link led to, in the way in which `typed` was written.
+/// The path in messages of a directory that a link led to, absolute or relative as `typed`.
 fn shown(typed: &Path, directory: &RelPath) -> PathBuf {
     let found = Path::new(OsStr::from_bytes(directory.as_bytes()));
     match (typed.is_absolute(), directory.is_root()) {

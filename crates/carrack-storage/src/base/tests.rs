@@ -1,4 +1,4 @@
-//! What a base lets through, and what not.
+//! The access that a base grants and denies.
 
 use super::*;
 use std::fs;
@@ -8,14 +8,14 @@ use Purpose::{Browse, Read, ReadThrough, Write};
 
 const PURPOSES: [Purpose; 4] = [Read, ReadThrough, Write, Browse];
 
-/// `top/export` with some of everything, and `top/secret` beside it.
+/// `top/export` with links of all sorts, and `top/secret` outside it.
 fn fixture() -> (tempfile::TempDir, Base) {
     let dir = tempfile::tempdir().unwrap();
-    let at = |path: &str| dir.path().join(path);
-    fs::create_dir_all(at("export/a/b")).unwrap();
-    fs::create_dir(at("secret")).unwrap();
-    fs::write(at("secret/f"), "secret").unwrap();
-    fs::write(at("export/a/f"), "inside").unwrap();
+    let top = dir.path();
+    fs::create_dir_all(top.join("export/a/b")).unwrap();
+    fs::create_dir(top.join("secret")).unwrap();
+    fs::write(top.join("secret/f"), "secret").unwrap();
+    fs::write(top.join("export/a/f"), "inside").unwrap();
     for (text, link) in [
         ("b", "export/a/near"),
         ("../a/b", "export/a/round"),
@@ -31,10 +31,10 @@ fn fixture() -> (tempfile::TempDir, Base) {
         ("../../secret/f", "export/a/out-file"),
         ("/proc/self/root", "export/a/magic"),
     ] {
-        symlink(text, at(link)).unwrap();
+        symlink(text, top.join(link)).unwrap();
     }
-    symlink(at("export/a/b"), at("export/a/absolute")).unwrap();
-    let base = Base::beneath(Root::open(&at("export")).unwrap());
+    symlink(top.join("export/a/b"), top.join("export/a/absolute")).unwrap();
+    let base = Base::beneath(Root::open(&top.join("export")).unwrap());
     (dir, base)
 }
 
@@ -115,18 +115,19 @@ fn what_holds_a_file_is_found_behind_links() {
 #[test]
 fn what_is_looked_at_is_what_stands_there() {
     let (_dir, base) = fixture();
-    let kind = |path: &str, purpose| {
-        base.look(Path::new(path), purpose).map(|l| (l.is_directory, l.is_symlink)).map_err(|e| e.kind())
-    };
-    assert_eq!(kind("a/near", Write), Ok((false, true)), "a link is no destination");
-    assert_eq!(kind("a/near", ReadThrough), Ok((true, false)));
-    assert_eq!(kind("a/f", Read), Ok((false, false)));
-    for purpose in PURPOSES {
-        assert_eq!(kind("a/f/", purpose), Err(io::ErrorKind::NotADirectory));
-        assert_eq!(kind("a/nothing", purpose), Err(io::ErrorKind::NotFound));
-        assert_eq!(kind("a/../a", purpose), Err(io::ErrorKind::InvalidInput));
+    fn kind(base: &Base, path: &str, purpose: Purpose) -> Result<(bool, bool), io::ErrorKind> {
+        let looked = base.look(Path::new(path), purpose).map_err(|error| error.kind())?;
+        Ok((looked.is_directory, looked.is_symlink))
     }
-    assert_eq!(kind("a/dangling", ReadThrough), Err(io::ErrorKind::NotFound));
+    assert_eq!(kind(&base, "a/near", Write), Ok((false, true)), "a link is no destination");
+    assert_eq!(kind(&base, "a/near", ReadThrough), Ok((true, false)));
+    assert_eq!(kind(&base, "a/f", Read), Ok((false, false)));
+    for purpose in PURPOSES {
+        assert_eq!(kind(&base, "a/f/", purpose), Err(io::ErrorKind::NotADirectory));
+        assert_eq!(kind(&base, "a/nothing", purpose), Err(io::ErrorKind::NotFound));
+        assert_eq!(kind(&base, "a/../a", purpose), Err(io::ErrorKind::InvalidInput));
+    }
+    assert_eq!(kind(&base, "a/dangling", ReadThrough), Err(io::ErrorKind::NotFound));
 }
 
 #[test]
@@ -157,26 +158,26 @@ fn a_destination_is_made_once_and_never_through_a_link() {
 #[test]
 fn anywhere_is_the_users_own_view() {
     let (dir, _) = fixture();
-    let at = |path: &str| dir.path().join("export").join(path);
+    let export = dir.path().join("export");
     let base = Base::Anywhere;
-    assert!(base.look(&at("a/out"), Write).unwrap().is_directory);
-    assert!(base.look(&at("a/out"), Read).unwrap().is_symlink);
-    assert!(base.open(&at("a/out/../secret"), Write).is_ok());
-    assert!(base.open_to_ask(&at("a/out-file")).is_ok());
-    assert!(base.open(&at("a/out"), Browse).is_err(), "the last name is itself");
-    assert!(base.open(&at("a/b"), Write).unwrap().ancestors().unwrap().len() > 3);
+    assert!(base.look(&export.join("a/out"), Write).unwrap().is_directory);
+    assert!(base.look(&export.join("a/out"), Read).unwrap().is_symlink);
+    assert!(base.open(&export.join("a/out/../secret"), Write).is_ok());
+    assert!(base.open_to_ask(&export.join("a/out-file")).is_ok());
+    assert!(base.open(&export.join("a/out"), Browse).is_err(), "the last name is itself");
+    assert!(base.open(&export.join("a/b"), Write).unwrap().ancestors().unwrap().len() > 3);
 }
 
-#[test]
-fn a_scoped_base_reaches_its_parts_and_nothing_beside_them() {
+/// Directories that serve as parts or lie outside them, with links between both.
+fn scoped_fixture() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
-    let at = |path: &str| dir.path().join(path);
+    let top_path = dir.path();
     for directory in ["pub/d", "secret/d", "more"] {
-        fs::create_dir_all(at(directory)).unwrap();
+        fs::create_dir_all(top_path.join(directory)).unwrap();
     }
-    fs::write(at("secret/key"), "secret").unwrap();
-    fs::write(at("pub/d/f"), "inside").unwrap();
-    fs::write(at("alone"), "one file").unwrap();
+    fs::write(top_path.join("secret/key"), "secret").unwrap();
+    fs::write(top_path.join("pub/d/f"), "inside").unwrap();
+    fs::write(top_path.join("alone"), "one file").unwrap();
     for (text, link) in [
         ("../secret/key", "pub/out-file"),
         ("../secret/nothing", "pub/out-nothing"),
@@ -188,22 +189,35 @@ fn a_scoped_base_reaches_its_parts_and_nothing_beside_them() {
         ("secret", "link"),
         ("alone", "link-to-file"),
     ] {
-        symlink(text, at(link)).unwrap();
+        symlink(text, top_path.join(link)).unwrap();
     }
+    dir
+}
+
+fn errno(result: io::Result<()>) -> Option<i32> {
+    result.unwrap_err().raw_os_error()
+}
+
+fn look(base: &Base, path: &str, purpose: Purpose) -> io::Result<()> {
+    base.look(Path::new(path), purpose).map(drop)
+}
+
+#[test]
+fn a_scoped_base_reaches_its_parts_and_nothing_beside_them() {
+    let dir = scoped_fixture();
+    let top_path = dir.path();
     let top = Root::open(dir.path()).unwrap();
     let parts = ["pub", "pub/d", "more", "alone", "new", "link", "link-to-file", "no/such"];
     let base = Base::scoped(&top, parts.map(|part| RelPath::new(part.as_bytes()).unwrap()).to_vec());
-    let errno = |result: io::Result<()>| result.unwrap_err().raw_os_error();
-    let look = |path: &str, purpose| base.look(Path::new(path), purpose).map(drop);
 
     for path in ["/pub", "pub/d/f", "pub/near/f", "pub/file", "more", "alone"] {
-        look(path, ReadThrough).unwrap();
+        look(&base, path, ReadThrough).unwrap();
     }
     let named = base.hold(Path::new("/pub/file"), true).unwrap();
     assert_eq!((named.root.path(), &*named.name), (Path::new("/pub/d"), &b"f"[..]));
     for path in ["/", "secret", "secret/key", "nothing", "pub-lic", "nothing/at/all"] {
         for purpose in PURPOSES {
-            assert_eq!(errno(look(path, purpose)), Some(libc::EACCES), "{path}: existence is told");
+            assert_eq!(errno(look(&base, path, purpose)), Some(libc::EACCES), "{path}: existence is told");
             assert!(base.open(Path::new(path), purpose).is_err());
         }
         assert!(
@@ -213,33 +227,33 @@ fn a_scoped_base_reaches_its_parts_and_nothing_beside_them() {
     for path in
         ["pub/out-file", "pub/out-nothing", "pub/out", "pub/out-and-in/f", "pub/other-part", "link-to-file"]
     {
-        assert_eq!(errno(look(path, ReadThrough)), Some(libc::EXDEV), "{path}");
+        assert_eq!(errno(look(&base, path, ReadThrough)), Some(libc::EXDEV), "{path}");
         assert_eq!(errno(base.hold(Path::new(path), true).map(drop)), Some(libc::EXDEV), "{path}");
         assert!(
             base.open(Path::new(path), ReadThrough).is_err() && base.open_to_ask(Path::new(path)).is_err()
         );
     }
     for path in ["link/key", "link/d", "alone/x", "new/x", "no/such/x"] {
-        assert!(PURPOSES.iter().all(|&purpose| look(path, purpose).is_err()), "{path}");
+        assert!(PURPOSES.iter().all(|&purpose| look(&base, path, purpose).is_err()), "{path}");
     }
 
-    // A name that nothing has yet is made, and its directory is not open for anything else.
+    // A missing name is created, but its directory stays closed for other uses.
     assert_eq!(base.open_parent(Path::new("/new")).unwrap().identity(), top.identity());
     assert!(base.open(Path::new("/"), Write).is_err() && base.open_parent(Path::new("/pub")).is_err());
     base.make_destination(Path::new("/new")).unwrap();
     assert_eq!(
         base.open(Path::new("/new"), Write).unwrap().identity().ino,
-        fs::metadata(at("new")).unwrap().ino()
+        fs::metadata(top_path.join("new")).unwrap().ino()
     );
 
-    // What was opened stays what it is, whatever takes its place.
-    fs::rename(at("pub"), at("away")).unwrap();
-    symlink("secret", at("pub")).unwrap();
+    // An open part stays the same directory after a rename or exchange.
+    fs::rename(top_path.join("pub"), top_path.join("away")).unwrap();
+    symlink("secret", top_path.join("pub")).unwrap();
     assert_eq!(
         base.open(Path::new("/pub/d"), Write).unwrap().identity().ino,
-        fs::metadata(at("away/d")).unwrap().ino()
+        fs::metadata(top_path.join("away/d")).unwrap().ino()
     );
-    fs::rename(at("away/d"), at("away/e")).unwrap();
-    symlink("../secret/d", at("away/d")).unwrap();
+    fs::rename(top_path.join("away/d"), top_path.join("away/e")).unwrap();
+    symlink("../secret/d", top_path.join("away/d")).unwrap();
     assert!(PURPOSES.iter().all(|&purpose| base.open(Path::new("/pub/d/x"), purpose).is_err()));
 }

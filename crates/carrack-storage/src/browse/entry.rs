@@ -1,11 +1,11 @@
-//! One entry as it is shown.
+//! One entry of a directory listing.
 
 use carrack_model::Timestamp;
 use rustix::fs::{FileType, Stat};
 
 use crate::status::{mtime_of, permissions, size_of};
 
-/// What kind of thing has a name.
+/// The type of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BrowsedKind {
     /// A regular file.
@@ -20,26 +20,26 @@ pub enum BrowsedKind {
     Socket,
     /// A character or block device.
     Device,
-    /// Something that this program does not know.
+    /// A type that this program does not know.
     Other,
 }
 
-/// What the storage says of one name.
+/// The name and status of one entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Browsed {
-    /// Its name; empty for a directory that was named without one.
+    /// The name; empty for a directory that was named without one.
     pub name: Box<[u8]>,
-    /// What it is.
+    /// The type.
     pub kind: BrowsedKind,
-    /// Bytes; of a link those of its text, of a directory what the file system likes.
+    /// Size in bytes; for a link that of its text, for a directory a value of the file system's choice.
     pub size: u64,
-    /// Time of the last change of the contents.
+    /// Modification time.
     pub mtime: Timestamp,
     /// Permission bits (`07777`).
     pub mode: u32,
-    /// Number of the user that owns it.
+    /// User ID of the owner.
     pub uid: u32,
-    /// Number of the group that owns it.
+    /// Group ID.
     pub gid: u32,
 }
 

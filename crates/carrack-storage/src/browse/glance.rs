@@ -1,4 +1,4 @@
-//! What stands at one name of a held directory, and the stamp by which a change is noticed.
+//! The entry of one name in a held directory, and the stamp that reveals a change.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -11,29 +11,29 @@ use crate::FileStamp;
 use crate::special::special_of_stat;
 use crate::status::{allocated_bytes_of, metadata_of};
 
-/// What stands at a name.
+/// The state of one entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Glance {
-    /// What it is; a link is itself.
+    /// Its type; a link is not followed.
     pub kind: BrowsedKind,
-    /// Its state now.
+    /// Its present stamp.
     pub stamp: FileStamp,
     /// Mode and modification time.
     pub metadata: Metadata,
-    /// Numbers of its owner and group.
+    /// User ID and group ID.
     pub owner: (u32, u32),
-    /// Names that it has, on its whole file system.
+    /// Number of its names on its whole file system.
     pub names: u32,
-    /// Bytes that the storage holds of it.
+    /// Bytes that the storage has allocated for it.
     pub allocated_bytes: u64,
-    /// What a device, pipe or socket is.
+    /// The type and number of a device, pipe or socket.
     pub special: Option<Special>,
 }
 
-/// Looks at `name` in `directory`; without a name at the directory itself.
+/// Reads the state of `name` in `directory`, or of the directory itself without a name.
 ///
 /// # Errors
-/// What `stat` says.
+/// Those of `stat`.
 pub fn glance(directory: BorrowedFd<'_>, name: Option<&[u8]>) -> io::Result<Glance> {
     let stat = match name {
         Some(name) => statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?,
@@ -50,10 +50,10 @@ pub fn glance(directory: BorrowedFd<'_>, name: Option<&[u8]>) -> io::Result<Glan
     })
 }
 
-/// The text of the link `name` in `directory`.
+/// Reads the text of the link `name` in `directory`.
 ///
 /// # Errors
-/// What `readlink` says.
+/// Those of `readlink`.
 pub fn link_text(directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<Vec<u8>> {
     Ok(readlinkat(directory, name, Vec::new())?.into_bytes())
 }

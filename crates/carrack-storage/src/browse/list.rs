@@ -1,4 +1,4 @@
-//! Listing one directory, batch by batch as the kernel gives it: nobody holds the list of a directory.
+//! Listing one directory in the batches of the kernel, so that no list of a whole directory is held.
 
 use std::ffi::CStr;
 use std::io;
@@ -15,35 +15,36 @@ use super::Browsed;
 use crate::beneath::{DIRECTORY, open_beneath, open_child};
 use crate::{Base, Purpose};
 
-/// One `getdents` call's worth of names, as glibc has it.
+/// Bytes of the names of one `getdents` call, as in glibc.
 const LISTING_BYTES: usize = 32 << 10;
 
-/// What a listing hands on.
+/// An item of a listing.
 #[derive(Debug)]
 pub enum Listing {
     /// Some of the entries, at most [`SCAN_BATCH_ENTRIES_MAX`], in the order of the file system.
     Entries(Vec<Browsed>),
-    /// An entry that can't be looked at.
+    /// An entry whose status can't be read.
     Failed {
         /// Its name.
         name: Box<[u8]>,
-        /// Why.
+        /// The cause.
         error: io::Error,
     },
 }
 
 impl Base {
-    /// Lists the directory `path`, but for `.` and `..`. What vanishes meanwhile is left out.
+    /// Lists the directory `path` without `.` and `..`. Entries that vanish meanwhile are left out.
     ///
-    /// Ends early where `found` answers `Break`. A link is no directory, unless [`Base::Anywhere`] and with a trailing slash.
+    /// Ends early if `found` returns `Break`. A link is no directory, except for [`Base::Anywhere`] with a
+    /// trailing slash.
     ///
     /// # Errors
-    /// As [`Base::open`], and what `getdents` says; entries may have been handed on before.
+    /// As [`Base::open`], and those of `getdents`; `found` may have been called before.
     pub fn list(&self, path: &Path, found: &mut dyn FnMut(Listing) -> ControlFlow<()>) -> io::Result<()> {
         let directory = self.open_to_list(path)?;
         let mut buffer = vec![MaybeUninit::uninit(); LISTING_BYTES];
         let mut listing = RawDir::new(&directory, &mut buffer);
-        let mut batch = Batch { entries: Vec::with_capacity(SCAN_BATCH_ENTRIES_MAX), found };
+        let mut batch = ListingBatch { entries: Vec::with_capacity(SCAN_BATCH_ENTRIES_MAX), found };
         while let Some(entry) = listing.next() {
             let flow = match entry {
                 Ok(entry) => batch.meet(&directory, entry.file_name()),
@@ -54,7 +55,7 @@ impl Base {
                 return Ok(());
             }
         }
-        // The listing is over, whether more is wanted or not.
+        // The listing ends here with either answer.
         let _ = batch.give();
         Ok(())
     }
@@ -72,12 +73,12 @@ impl Base {
     }
 }
 
-struct Batch<'a> {
+struct ListingBatch<'a> {
     entries: Vec<Browsed>,
     found: &'a mut dyn FnMut(Listing) -> ControlFlow<()>,
 }
 
-impl Batch<'_> {
+impl ListingBatch<'_> {
     fn meet(&mut self, directory: &OwnedFd, name: &CStr) -> ControlFlow<()> {
         if matches!(name.to_bytes(), b"." | b"..") {
             return ControlFlow::Continue(());

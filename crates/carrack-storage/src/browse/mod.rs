@@ -1,7 +1,8 @@
-//! What a user does with a far file system beside copying: look, list, make directories, remove.
+//! Operations on a remote file system other than copies: status, listing, new directories, removal.
 //!
-//! Paths begin at a [`Base`]; the last name of one is never followed. Memory and descriptors are bounded whatever a directory
-//! holds and however deep a tree is: what is found is handed on at once. Everything runs on the caller's thread.
+//! Paths start at a [`Base`], and their last name is never followed. Memory and descriptors are bounded for
+//! directories of any size and trees of any depth, as entries are handed on at once. Everything runs on the
+//! caller's thread.
 
 mod entry;
 mod glance;
@@ -25,7 +26,7 @@ pub use list::Listing;
 pub use remove::{Removal, RemovalCount, RemovalStep, Removing, Sparing, count_in, remove_in};
 
 impl Base {
-    /// What stands at `path`; a link is itself. The base itself, `/` and `.` have no name.
+    /// The entry at `path`, without following a link. The base itself, `/` and `.` have no name.
     ///
     /// # Errors
     /// As [`Base::open`].
@@ -34,10 +35,11 @@ impl Base {
         Ok(Browsed::of(last_name(path).unwrap_or_default(), &status))
     }
 
-    /// Creates the directory `path`. With `parents` also what is missing on the way, and it may be there already.
+    /// Creates the directory `path`. With `parents` missing ancestors are created, too, and an existing
+    /// directory is no error.
     ///
     /// # Errors
-    /// What `mkdir` says, `EEXIST` for the base itself; as [`Base::open`].
+    /// Those of `mkdir`, `EEXIST` for the base itself; as [`Base::open`].
     pub fn make_directory(&self, path: &Path, parents: bool) -> io::Result<()> {
         match self {
             _ if !parents => self.make_child(path, mode_of_new_directory()),

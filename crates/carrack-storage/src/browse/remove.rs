@@ -1,10 +1,11 @@
 //! Removing a file, a link, or a whole tree, depth first.
 //!
-//! No link is followed and no path resolved on the way: each directory is opened by its name in its parent's descriptor, and
-//! what it holds is unlinked by name there. Of the directories above only the last [`OPEN_LEVELS_MAX`], or fewer where the process may have few descriptors, are held open; those
-//! further up are opened again on the way back, beneath the directory that holds the tree, and must be the same ones. A
-//! level keeps its place in its listing instead of names, so that even the deepest path (65,535 bytes) takes
-//! less than 3 MiB. What can't be removed is told, and the rest goes on.
+//! No link is followed and no path is resolved: each directory is opened by its name in its parent's
+//! descriptor, and its entries are unlinked by name there. Only the last [`OPEN_LEVELS_MAX`] directories of
+//! the path are held open, or fewer if the process may have few descriptors. The directories above them are
+//! opened again on the way back, beneath the tree's parent, and have to be the same ones. A level keeps its
+//! position in the listing and no names, so that even the deepest path (65,535 bytes) takes less than 3 MiB.
+//! A failed removal is reported, and the rest continues.
 
 use std::ffi::CStr;
 use std::io;
@@ -25,57 +26,59 @@ use crate::directory_access::{open_own, with_access};
 use crate::typed::ends_with_slash;
 use crate::{Base, Identity, MountIdentity, Purpose};
 
-/// Directories held open at a time: hardly a tree is deeper.
+/// Directories held open at a time; few trees are deeper.
 const OPEN_LEVELS_MAX: usize = 64;
 
-/// One `getdents` call's worth of names; some of it is read again after each subdirectory.
+/// Bytes of the names of one `getdents` call. Some are read again after each subdirectory.
 const LISTING_BYTES: usize = 8 << 10;
 
-/// How often a directory from which something vanished is listed again because it is not empty: with half of what is
-/// left gone in each pass, enough for any directory.
+/// Passes through the listing of a directory that is not empty although entries were removed. If each pass
+/// removes half of the rest, this is enough for any directory.
 const PASSES_MAX: u32 = 32;
 
-/// Entries that are gone before that is said.
+/// Removed entries between two reports.
 const TELL_COUNT: u64 = 1_000;
 
 type Flow = ControlFlow<()>;
 const ON: Flow = ControlFlow::Continue(());
 
-/// What the removal of a tree hands on.
+/// A report of a removal.
 #[derive(Debug)]
 pub enum Removing {
-    /// So many more entries are gone; said from time to time, so that somebody sees that it goes on.
+    /// The number of further entries that were removed, reported from time to time as progress.
     Removed(u64),
-    /// Something stays.
+    /// An entry could not be removed.
     Failed {
-        /// Its path, which begins as the user typed it.
+        /// Its path, which starts as the user typed it.
         path: Box<[u8]>,
-        /// Why.
+        /// The cause.
         error: io::Error,
     },
-    /// Something stays with all that is in it, because it is mounted there: its path, as above.
+    /// A mount point stays with all its contents: its path, as above.
     Mounted(Box<[u8]>),
 }
 
-/// How a removal ended.
+/// The result of a removal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Removal {
-    /// Files, links and directories that are gone.
+    /// Removed files, links and directories.
     pub removed_count: u64,
-    /// Those that stay although they were tried, each of which was told; not the directories above them.
+    /// Failed entries, each of which was reported; the directories above them don't count.
     pub failed_count: u64,
-    /// Whether it was broken off.
+    /// Set if the removal was aborted.
     pub is_cut_short: bool,
 }
 
 impl Base {
-    /// Removes the file, link or directory `path`; with `recursive` everything in the directory too, mounts included.
+    /// Removes the file, link or directory `path`; with `recursive` the contents of the directory, too,
+    /// including mounts.
     ///
-    /// Ends early where `told` answers `Break`. Failures beneath `path`, and of `path` itself, go to `told`.
+    /// Ends early if `told` returns `Break`. Failures beneath `path`, and of `path` itself, are reported to
+    /// `told`.
     ///
     /// # Errors
-    /// What keeps it from being tried: as [`Base::open`], nothing has the name, or it has none of its own (the base
-    /// itself, `/`, `.`, `a/..` with [`Base::Anywhere`]: `EBUSY`).
+    /// Those that prevent an attempt: as [`Base::open`], a missing entry, or a path without a name of its own
+    /// (the base itself, `/`, `.`, `a/..` with [`Base::Anywhere`]: `EBUSY`).
     pub fn remove(
         &self,
         path: &Path,
@@ -104,25 +107,26 @@ impl Base {
     }
 }
 
-/// What a removal is about to do.
+/// The next step of a removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemovalStep {
     /// Unlink something that is no directory.
     Unlink,
-    /// Look into a directory.
+    /// Read a directory.
     Enter,
-    /// Remove a directory, which is empty as far as can be.
+    /// Remove a directory, which is empty except for entries that stay.
     RemoveDirectory,
 }
 
-/// Says whether something stays, by its path beneath the directory that holds what is removed. Directories above it stay too.
+/// Returns true if an entry is spared, by its path beneath the removed tree's parent. The directories above
+/// it stay, too.
 pub type Sparing<'a> = &'a dyn Fn(RemovalStep, &[u8]) -> bool;
 
-/// Removes `name` from `holder`, a directory with everything in it but for what `spares` says, and for what is mounted there unless
-/// `crosses_mounts`.
+/// Removes `name` from `holder`, a directory with its contents except the entries that `spares` selects, and
+/// except mount points unless `crosses_mounts`.
 ///
-/// Paths that are told begin with `shown`, which stands for `name`. What the modes of this user's own directories deny him is done
-/// all the same. As [`Base::remove`] else.
+/// Reported paths start with `shown` in place of `name`. Modes of this user's own directories that deny an
+/// operation are widened for it. Otherwise as [`Base::remove`].
 pub fn remove_in(
     (holder, name): (BorrowedFd<'_>, &[u8]),
     shown: &Path,
@@ -147,41 +151,25 @@ pub fn remove_in(
     Ok(remover.ended(flow))
 }
 
-/// What of a tree would go, and what would stay.
+/// The numbers of entries that a removal would remove and leave.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RemovalCount {
-    /// Entries that would go; of the directories also those that stay because of what is in them.
+    /// Entries that would be removed, and directories that stay only because of their contents.
     pub going: u64,
-    /// Entries that are spared, that are mounted, or that can't be looked into.
+    /// Entries that are spared, are mounted, or can't be read.
     pub staying: u64,
 }
 
-/// Counts what [`remove_in`] would remove of `name` in `holder`.
+/// Counts the entries that [`remove_in`] would remove of `name` in `holder`.
 pub fn count_in(
     (holder, name): (BorrowedFd<'_>, &[u8]),
     crosses_mounts: bool,
     spares: Sparing<'_>,
 ) -> RemovalCount {
-    let mut count = RemovalCount::default();
     let mount = if crosses_mounts { None } else { MountIdentity::of(holder).ok() };
-    let mut waiting = Vec::new();
-    let mut meet =
-        |waiting: &mut Vec<RelPath>, parent: BorrowedFd<'_>, name: &[u8], path: Option<RelPath>| {
-            let is_directory = is_directory_named(parent, name);
-            let step = if is_directory { RemovalStep::Enter } else { RemovalStep::Unlink };
-            match path {
-                Some(path) if !spares(step, path.as_bytes()) => {
-                    count.going += 1;
-                    if is_directory {
-                        waiting.push(path);
-                    }
-                    0
-                }
-                _ => 1,
-            }
-        };
-    let mut staying = meet(&mut waiting, holder, name, RelPath::new(name).ok());
-    while let Some(directory) = waiting.pop() {
+    let mut counter = RemovalCounter { spares, waiting: Vec::new(), count: RemovalCount::default() };
+    counter.meet(holder, name, RelPath::new(name).ok());
+    while let Some(directory) = counter.waiting.pop() {
         let opened = open_beneath(holder, &directory, DIRECTORY);
         let listing = match opened.and_then(|held| Ok((Dir::read_from(&held)?, held))) {
             Ok((_, held)) if is_other_mount(mount, held.as_fd()) => Err(()),
@@ -189,70 +177,94 @@ pub fn count_in(
             Err(_) => Err(()),
         };
         let Ok((listing, held)) = listing else {
-            staying += 1;
+            counter.count.staying += 1;
             continue;
         };
         for entry in listing {
             let Ok(entry) = entry else {
-                staying += 1;
+                counter.count.staying += 1;
                 break;
             };
             let name = entry.file_name().to_bytes();
             if !matches!(name, b"." | b"..") {
-                staying += meet(&mut waiting, held.as_fd(), name, directory.join(name).ok());
+                counter.meet(held.as_fd(), name, directory.join(name).ok());
             }
         }
     }
-    RemovalCount { staying, ..count }
+    counter.count
 }
 
-/// Whether an open directory lies on another mount than the one that is not to be left.
+/// The state of [`count_in`].
+struct RemovalCounter<'a> {
+    spares: Sparing<'a>,
+    /// Directories that were counted and not yet listed.
+    waiting: Vec<RelPath>,
+    count: RemovalCount,
+}
+
+impl RemovalCounter<'_> {
+    fn meet(&mut self, parent: BorrowedFd<'_>, name: &[u8], path: Option<RelPath>) {
+        let is_directory = is_directory_named(parent, name);
+        let step = if is_directory { RemovalStep::Enter } else { RemovalStep::Unlink };
+        match path {
+            Some(path) if !(self.spares)(step, path.as_bytes()) => {
+                self.count.going += 1;
+                if is_directory {
+                    self.waiting.push(path);
+                }
+            }
+            _ => self.count.staying += 1,
+        }
+    }
+}
+
+/// Returns true if an open directory lies on another mount than `mount`, which is not left.
 fn is_other_mount(mount: Option<MountIdentity>, held: BorrowedFd<'_>) -> bool {
     mount.is_some_and(|mount| MountIdentity::of(held).map_or(true, |found| found != mount))
 }
 
-/// A directory that was entered and is not yet gone.
-struct Level {
-    /// How much of [`Remover::path`] is its path.
+/// A directory that was entered and is not yet removed.
+struct RemovalLevel {
+    /// Length of its path in [`Remover::path`].
     path_bytes: usize,
-    /// None while it is released, or in use.
+    /// None while the descriptor is released, or in use.
     handle: Option<OwnedFd>,
     identity: Identity,
-    /// Where its listing goes on.
+    /// The position at which its listing continues.
     position: u64,
-    /// How often it was listed to the end.
+    /// Number of complete listings.
     pass_count: u32,
-    /// Whether something in it is gone since the listing began.
+    /// Set if an entry was removed since the listing began.
     has_removed: bool,
-    /// Whether something in it stays, which was told.
+    /// Set if an entry stays, which was reported.
     has_failed: bool,
 }
 
-/// What comes after a part of a listing.
-enum Next {
+/// The action after a part of a listing.
+enum ListingStep {
     Enter(Box<[u8]>),
     Leave,
 }
 
 struct Remover<'a> {
-    /// The directory that holds what is removed.
+    /// The directory that holds the removed tree.
     holder: BorrowedFd<'a>,
-    /// The base, which is never entered by way of a mount.
+    /// The base, which is never entered through a mount.
     top: Identity,
-    /// The mount that is not left; nothing if mounts are entered.
+    /// The mount that is not left; none if mounts are entered.
     mount: Option<MountIdentity>,
-    /// Whether a mount point that can't be removed is no failure.
+    /// Set if a mount point is no failure.
     keeps_mount_points: bool,
-    /// As the user typed it, without slashes at its end.
+    /// The path as the user typed it, without trailing slashes.
     shown: &'a [u8],
     told: &'a mut dyn FnMut(Removing) -> Flow,
     spares: Sparing<'a>,
-    /// Whether own directories are made accessible where their modes deny something.
+    /// Set if modes of own directories are widened where they deny an operation.
     widens: bool,
-    /// Beneath `holder`: of the level on top of the stack.
+    /// The path beneath `holder` of the level on top of the stack.
     path: Vec<u8>,
-    stack: Vec<Level>,
-    /// Levels that are held open. Of those that were released, half as many are opened again at once on the way back.
+    stack: Vec<RemovalLevel>,
+    /// Bound of the open levels. Half as many are opened again at once on the way back.
     open_levels_max: usize,
     listing: Box<[MaybeUninit<u8>]>,
     removed_untold: u64,
@@ -295,11 +307,15 @@ impl<'a> Remover<'a> {
     }
 
     fn unlink(&self, parent: BorrowedFd<'_>, name: &[u8], flags: AtFlags) -> Result<(), Errno> {
-        let unlink = || unlinkat(parent, name, flags);
-        if self.widens { with_access(parent, unlink) } else { unlink() }
+        if self.widens {
+            with_access(parent, || unlinkat(parent, name, flags))
+        } else {
+            unlinkat(parent, name, flags)
+        }
     }
 
-    /// Opens a directory that is to become empty. An own one that may not be read is made readable for good.
+    /// Opens a directory to remove its entries. An own directory that may not be read is made readable for
+    /// good.
     fn open(&self, parent: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
         match open_child(parent, name, DIRECTORY) {
             Err(Errno::ACCESS) if self.widens => {
@@ -320,12 +336,12 @@ impl<'a> Remover<'a> {
     }
 
     fn ended(mut self, flow: Flow) -> Removal {
-        // Nobody is left to ask for an end.
+        // The removal is over, so the answer does not matter.
         let _ = flow.is_continue() && self.tell_removed().is_continue();
         Removal { is_cut_short: flow.is_break(), ..self.removal }
     }
 
-    /// Goes on with the directory on top of the stack.
+    /// Continues with the directory on top of the stack.
     fn step(&mut self) -> Flow {
         let index = self.stack.len() - 1;
         let handle = match self.take_handle() {
@@ -338,17 +354,18 @@ impl<'a> Remover<'a> {
             }
         };
         match self.clear(handle.as_fd())? {
-            Next::Enter(name) => {
+            ListingStep::Enter(name) => {
                 let flow = self.enter(handle.as_fd(), &name);
                 self.stack[index].handle = Some(handle);
                 flow
             }
-            Next::Leave => self.leave(handle),
+            ListingStep::Leave => self.leave(handle),
         }
     }
 
-    /// Lists the directory on top of the stack from where that ended, unlinks all but directories, and stops at one.
-    fn clear(&mut self, handle: BorrowedFd<'_>) -> ControlFlow<(), Next> {
+    /// Continues the listing of the directory on top of the stack, unlinks all entries but directories, and
+    /// stops at a directory.
+    fn clear(&mut self, handle: BorrowedFd<'_>) -> ControlFlow<(), ListingStep> {
         let mut buffer = mem::take(&mut self.listing);
         let next = self.clear_with(handle, &mut buffer);
         self.listing = buffer;
@@ -359,17 +376,17 @@ impl<'a> Remover<'a> {
         &mut self,
         handle: BorrowedFd<'_>,
         buffer: &mut [MaybeUninit<u8>],
-    ) -> ControlFlow<(), Next> {
+    ) -> ControlFlow<(), ListingStep> {
         if let Err(errno) = seek(handle, SeekFrom::Start(self.top_level().position)) {
             self.failed(b"", errno.into())?;
-            return ControlFlow::Continue(Next::Leave);
+            return ControlFlow::Continue(ListingStep::Leave);
         }
         let mut listing = RawDir::new(handle, buffer);
         while let Some(entry) = listing.next() {
             let entry = match entry {
                 Ok(entry) => entry,
                 Err(Errno::INTR) => continue,
-                // Somebody else removed the directory.
+                // Another process removed the directory.
                 Err(Errno::NOENT) => break,
                 Err(errno) => {
                     self.failed(b"", errno.into())?;
@@ -391,20 +408,20 @@ impl<'a> Remover<'a> {
             }
             if is_directory || self.is_found_directory(handle, name)? {
                 self.top_level().position = entry.next_entry_cookie();
-                return ControlFlow::Continue(Next::Enter(name.to_bytes().into()));
+                return ControlFlow::Continue(ListingStep::Enter(name.to_bytes().into()));
             }
         }
-        ControlFlow::Continue(Next::Leave)
+        ControlFlow::Continue(ListingStep::Leave)
     }
 
-    /// Unlinks `name`, which is no directory as far as the listing tells; true if it is one.
+    /// Unlinks `name`, which is no directory according to the listing; returns true if it is a directory.
     fn is_found_directory(&mut self, parent: BorrowedFd<'_>, name: &CStr) -> ControlFlow<(), bool> {
         match self.unlink(parent, name.to_bytes(), AtFlags::empty()) {
             Ok(()) => self.removed()?,
             Err(Errno::NOENT) => {}
             Err(Errno::ISDIR) => return ControlFlow::Continue(true),
             Err(Errno::BUSY) if self.keeps_mount_points => self.mounted(name.to_bytes())?,
-            // What POSIX has for a directory.
+            // The error of POSIX for a directory.
             Err(Errno::PERM) if is_directory(parent, name) => return ControlFlow::Continue(true),
             Err(errno) => self.failed(name.to_bytes(), errno.into())?,
         }
@@ -421,11 +438,11 @@ impl<'a> Remover<'a> {
             Ok((stat, _)) if Identity::of(&stat) == self.top => self.failed(name, Errno::BUSY.into()),
             Ok((_, handle)) if is_other_mount(self.mount, handle.as_fd()) => self.mounted(name),
             Ok((stat, handle)) => {
-                self.push(name, Level::new(Identity::of(&stat), handle));
+                self.push(name, RemovalLevel::new(Identity::of(&stat), handle));
                 ON
             }
             Err(Errno::NOENT) => ON,
-            // No directory any more; or one that can't be read, which may be empty.
+            // Replaced by another type of entry, or an unreadable directory, which may be empty.
             Err(errno) => {
                 let is_other = matches!(errno, Errno::NOTDIR | Errno::LOOP);
                 let flags = if is_other { AtFlags::empty() } else { AtFlags::REMOVEDIR };
@@ -437,7 +454,7 @@ impl<'a> Remover<'a> {
         }
     }
 
-    fn push(&mut self, name: &[u8], mut level: Level) {
+    fn push(&mut self, name: &[u8], mut level: RemovalLevel) {
         if !self.path.is_empty() {
             self.path.push(b'/');
         }
@@ -449,8 +466,8 @@ impl<'a> Remover<'a> {
         }
     }
 
-    /// Takes the directory on top of the stack from there, with its name.
-    fn pop(&mut self) -> Option<(Level, Vec<u8>)> {
+    /// Pops the directory on top of the stack; returns it with its name.
+    fn pop(&mut self) -> Option<(RemovalLevel, Vec<u8>)> {
         let level = self.stack.pop()?;
         let start = self.stack.last().map_or(0, |parent| parent.path_bytes + 1);
         let name = self.path[start..].to_vec();
@@ -458,7 +475,7 @@ impl<'a> Remover<'a> {
         Some((level, name))
     }
 
-    /// Removes the directory on top of the stack, which is empty as far as can be.
+    /// Removes the directory on top of the stack, which is empty except for entries that stay.
     fn leave(&mut self, handle: OwnedFd) -> Flow {
         let Some((level, name)) = self.pop() else { return ON };
         if !level.has_failed && (self.spares)(RemovalStep::RemoveDirectory, &self.path_of(&name)) {
@@ -483,12 +500,12 @@ impl<'a> Remover<'a> {
         }
     }
 
-    /// Of `name` in the directory on top of the stack, beneath the holder.
+    /// The path beneath the holder of `name` in the directory on top of the stack.
     fn path_of(&self, name: &[u8]) -> Vec<u8> {
         if self.path.is_empty() { name.to_vec() } else { [&self.path, name].join(&b'/') }
     }
 
-    /// In the directory on top of the stack, or where the tree is.
+    /// Removes `name` in the directory on top of the stack, or in the holder.
     fn unlink_directory(&mut self, name: &[u8]) -> io::Result<()> {
         if self.stack.is_empty() {
             return Ok(self.unlink(self.holder, name, AtFlags::REMOVEDIR)?);
@@ -499,7 +516,7 @@ impl<'a> Remover<'a> {
         Ok(removed?)
     }
 
-    /// The descriptor of the directory on top of the stack, opened again if it was released.
+    /// Takes the descriptor of the directory on top of the stack, which is opened again if it was released.
     fn take_handle(&mut self) -> io::Result<OwnedFd> {
         match self.top_level().handle.take() {
             Some(handle) => Ok(handle),
@@ -507,7 +524,8 @@ impl<'a> Remover<'a> {
         }
     }
 
-    /// Opens the directory on top of the stack again, and with it some above it: one long walk for all of them.
+    /// Opens the directory on top of the stack again, with some directories above it: one long walk for all
+    /// of them.
     fn open_again(&mut self) -> io::Result<OwnedFd> {
         let first = self.stack.len().saturating_sub(self.open_levels_max / 2);
         let path = RelPath::new(&self.path[..self.stack[first].path_bytes]).map_err(io::Error::other)?;
@@ -523,7 +541,7 @@ impl<'a> Remover<'a> {
         Ok(handle)
     }
 
-    fn top_level(&mut self) -> &mut Level {
+    fn top_level(&mut self) -> &mut RemovalLevel {
         self.stack.last_mut().expect("called for a directory on the stack")
     }
 
@@ -543,7 +561,8 @@ impl<'a> Remover<'a> {
         }
     }
 
-    /// `name` in the directory on top of the stack stays, or without a name that directory.
+    /// Reports a failure for `name` in the directory on top of the stack, or without a name for that
+    /// directory.
     fn failed(&mut self, name: &[u8], error: io::Error) -> Flow {
         self.spoil();
         self.removal.failed_count += 1;
@@ -551,14 +570,14 @@ impl<'a> Remover<'a> {
         (self.told)(Removing::Failed { path, error })
     }
 
-    /// Something is mounted on `name` in the directory on top of the stack.
+    /// Reports a mount on `name` in the directory on top of the stack.
     fn mounted(&mut self, name: &[u8]) -> Flow {
         self.spoil();
         let path = self.shown_path(name);
         (self.told)(Removing::Mounted(path))
     }
 
-    /// The directory on top of the stack can't become empty.
+    /// Notes that the directory on top of the stack can't become empty.
     fn spoil(&mut self) {
         if let Some(level) = self.stack.last_mut() {
             level.has_failed = true;
@@ -573,14 +592,14 @@ impl<'a> Remover<'a> {
     }
 }
 
-impl Level {
-    fn new(identity: Identity, handle: OwnedFd) -> Level {
+impl RemovalLevel {
+    fn new(identity: Identity, handle: OwnedFd) -> RemovalLevel {
         let handle = Some(handle);
         let (path_bytes, position, pass_count, has_removed, has_failed) = Default::default();
-        Level { path_bytes, handle, identity, position, pass_count, has_removed, has_failed }
+        RemovalLevel { path_bytes, handle, identity, position, pass_count, has_removed, has_failed }
     }
 
-    /// Whether what was opened again is the same directory.
+    /// Fails if a different directory was opened again.
     fn check(&self, handle: &OwnedFd) -> io::Result<()> {
         if Identity::of_open(handle)? == self.identity {
             return Ok(());
@@ -588,13 +607,13 @@ impl Level {
         Err(io::Error::other("it was replaced by another directory meanwhile"))
     }
 
-    /// Some file systems leave names out of a listing from which others vanish, and somebody may add new ones.
+    /// Some file systems omit names from a listing while others vanish, and other processes may add names.
     fn is_worth_another_pass(&self) -> bool {
         self.has_removed && self.pass_count < PASSES_MAX
     }
 
-    fn again(self, handle: OwnedFd) -> Level {
-        Level { pass_count: self.pass_count + 1, ..Level::new(self.identity, handle) }
+    fn again(self, handle: OwnedFd) -> RemovalLevel {
+        RemovalLevel { pass_count: self.pass_count + 1, ..RemovalLevel::new(self.identity, handle) }
     }
 }
 

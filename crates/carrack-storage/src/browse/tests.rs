@@ -29,7 +29,7 @@ fn list(base: &Base, path: &Path) -> io::Result<BTreeMap<Vec<u8>, Browsed>> {
     Ok(all)
 }
 
-/// What is said of a removal, and how it ended.
+/// Removes `path`; returns the result and the reported failures.
 fn remove(base: &Base, path: impl AsRef<Path>, recursive: bool) -> io::Result<(Removal, Vec<String>)> {
     let mut failures = Vec::new();
     let removal = base.remove(path.as_ref(), recursive, &mut |told| {
@@ -74,39 +74,46 @@ fn a_large_directory_comes_in_bounded_batches_until_enough() {
     (0..3_000).for_each(|n| drop(fs::write(dir.path().join(n.to_string()), "")));
     for (base, top) in ways {
         let (mut batches, mut count) = (0, 0);
-        let mut found = |listing| {
+        let listed = base.list(&top, &mut |listing| {
             let Listing::Entries(entries) = listing else { panic!("{listing:?}") };
             assert!(!entries.is_empty() && entries.len() <= 256);
             (batches, count) = (batches + 1, count + entries.len());
             if count >= 3_000 { Break(()) } else { Continue(()) }
-        };
-        base.list(&top, &mut found).unwrap();
+        });
+        listed.unwrap();
         assert_eq!((batches, count), (12, 3_000));
         let mut calls = 0;
-        let mut first = |_| {
+        let listed = base.list(&top, &mut |_| {
             calls += 1;
             Break(())
-        };
-        base.list(&top, &mut first).unwrap();
+        });
+        listed.unwrap();
         assert_eq!(calls, 1);
     }
 }
 
 #[test]
 fn directories_are_made_with_their_parents_or_without() {
+    use io::ErrorKind::{AlreadyExists, NotFound};
     for index in 0..2 {
         let (dir, ways) = fixture();
         let (base, top) = &ways[index];
-        let make = |path: &str, parents| base.make_directory(&top.join(path), parents).map_err(|e| e.kind());
-        assert_eq!(make("a/b/c", false), Err(io::ErrorKind::NotFound));
-        assert_eq!(make("a/b/c", true), Ok(()));
-        assert_eq!(make("a/b/c/", true), Ok(()));
-        assert_eq!(make("a/b/c", false), Err(io::ErrorKind::AlreadyExists));
-        assert_eq!(make("a/d", false), Ok(()));
-        assert_eq!(make("", true), Ok(()));
-        assert_eq!(make("", false), Err(io::ErrorKind::AlreadyExists));
+        for (path, parents, expected) in [
+            ("a/b/c", false, Err(NotFound)),
+            ("a/b/c", true, Ok(())),
+            ("a/b/c/", true, Ok(())),
+            ("a/b/c", false, Err(AlreadyExists)),
+            ("a/d", false, Ok(())),
+            ("", true, Ok(())),
+            ("", false, Err(AlreadyExists)),
+        ] {
+            let made = base.make_directory(&top.join(path), parents).map_err(|error| error.kind());
+            assert_eq!(made, expected, "{path} {parents}");
+        }
         fs::write(dir.path().join("file"), "").unwrap();
-        assert!(make("file/x", true).is_err() && make("file", true).is_err());
+        for path in ["file/x", "file"] {
+            assert!(base.make_directory(&top.join(path), true).is_err(), "{path}");
+        }
         assert!(dir.path().join("a/b/c").is_dir() && dir.path().join("a/d").is_dir());
     }
 }
@@ -164,7 +171,7 @@ fn a_deep_tree_takes_few_descriptors() {
     let root = Root::open(dir.path()).unwrap();
     let deep = carrack_model::RelPath::new(&vec![&b"d"[..]; 1_000].join(&b'/')).unwrap();
     root.make_directory(&deep).unwrap();
-    // Something to come back to on every level of a part of it.
+    // Each of these levels has further entries on the way back.
     for level in 1..200 {
         let path = carrack_model::RelPath::new(&vec![&b"d"[..]; level].join(&b'/')).unwrap();
         let held = root.open_directory(&path).unwrap();
@@ -207,7 +214,7 @@ fn a_tree_deeper_than_any_path_is_told_and_the_rest_goes() {
     let (removal, failures) = remove(&base, top, true).unwrap();
     assert_eq!((removal.removed_count, removal.failed_count), (1, 1), "{}", failures.len());
     assert!(failures[0].contains("too long"), "{}", failures[0]);
-    // The deep part by itself is short enough.
+    // Without its upper part the path is short enough.
     let deep = vec![top; 200].join("/");
     let (removal, _) = remove(&base, deep, true).unwrap();
     assert_eq!((removal.removed_count, removal.failed_count), (61, 0));
@@ -227,13 +234,12 @@ fn what_can_not_be_removed_is_told_once_and_the_rest_goes() {
         fs::create_dir(dir.path().join(format!("t/a/b/{n}"))).unwrap();
     }
     let stuck = fs::File::create(dir.path().join("t/a/b/500/stuck")).unwrap();
-    let set = |flags| rustix::fs::ioctl_setflags(&stuck, flags);
-    if let Err(errno) = set(rustix::fs::IFlags::IMMUTABLE) {
+    if let Err(errno) = rustix::fs::ioctl_setflags(&stuck, rustix::fs::IFlags::IMMUTABLE) {
         println!("skipped: no immutable files here: {errno}");
         return;
     }
     let removed = remove(&base, "/t/", true);
-    set(rustix::fs::IFlags::empty()).unwrap();
+    rustix::fs::ioctl_setflags(&stuck, rustix::fs::IFlags::empty()).unwrap();
     let (removal, failures) = removed.unwrap();
     assert_eq!((removal.removed_count, removal.failed_count), (1_999, 1));
     assert!(failures[0].starts_with("/t/a/b/500/stuck: "), "{failures:?}");
@@ -310,8 +316,9 @@ fn what_would_be_removed_is_counted() {
         fs::write(dir.path().join(path), "").unwrap();
     }
     let held = fs::File::open(dir.path()).unwrap();
-    let spares = |_: crate::RemovalStep, path: &[u8]| path.ends_with(b"spared");
-    let count = |name: &[u8]| crate::count_in((std::os::fd::AsFd::as_fd(&held), name), false, &spares);
-    assert_eq!(count(b"t"), crate::RemovalCount { going: 5, staying: 1 });
-    assert_eq!(count(b"gone"), crate::RemovalCount { going: 1, staying: 0 });
+    for (name, going, staying) in [(&b"t"[..], 5, 1), (b"gone", 1, 0)] {
+        let entry = (std::os::fd::AsFd::as_fd(&held), name);
+        let count = crate::count_in(entry, false, &|_, path| path.ends_with(b"spared"));
+        assert_eq!(count, crate::RemovalCount { going, staying });
+    }
 }

@@ -1,4 +1,4 @@
-//! What of the entries that a scan meets is left out, and why.
+//! Selects the entries of a scan that are left out, with the reason.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -9,74 +9,72 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use carrack_model::{Entry, EntryKind, LinkPolicy, RelPath, Selection};
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
-/// Why a name is left out by the user's patterns, or by the list of names.
+/// The reasons for a name that the user's patterns, or the list of names, leave out.
 const EXCLUDED: &str = "excluded";
 const NOT_NAMED: &str = "not in the list";
 
-/// A [`Selection`] that is ready for use. Shared by all threads of a scan.
+/// A compiled [`Selection`], shared by all threads of a scan.
 #[derive(Debug)]
 pub struct Filter {
     selection: Selection,
     patterns: Gitignore,
-    names: Option<Names>,
+    names: Option<NameSelection>,
 }
 
-/// A pattern that can't be one.
+/// An invalid pattern.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("'{pattern}' is no pattern: {detail}")]
 pub struct BadPattern {
-    /// As it was written.
+    /// The pattern as it was written.
     pub pattern: String,
-    /// Why not.
+    /// The cause.
     pub detail: String,
 }
 
+impl BadPattern {
+    fn new(pattern: &str, error: &ignore::Error) -> BadPattern {
+        BadPattern { pattern: pattern.to_owned(), detail: error.to_string() }
+    }
+}
+
 impl Filter {
-    /// Of a selection that leaves something out; nothing for one that doesn't.
+    /// Compiles a selection; none if it selects everything.
     ///
     /// # Errors
-    /// For the first pattern that is none.
+    /// For the first invalid pattern.
     pub fn new(selection: &Selection) -> Result<Option<Filter>, BadPattern> {
         if selection.is_everything() {
             return Ok(None);
         }
         let mut builder = GitignoreBuilder::new("");
-        let bad = |pattern: &str, error: ignore::Error| BadPattern {
-            pattern: pattern.to_owned(),
-            detail: error.to_string(),
-        };
         for pattern in &selection.patterns {
-            builder.add_line(None, pattern).map_err(|error| bad(pattern, error))?;
+            builder.add_line(None, pattern).map_err(|error| BadPattern::new(pattern, &error))?;
         }
         Ok(Some(Filter {
-            patterns: builder.build().map_err(|error| bad("", error))?,
-            names: selection.names.as_deref().map(Names::new),
+            patterns: builder.build().map_err(|error| BadPattern::new("", &error))?,
+            names: selection.names.as_deref().map(NameSelection::new),
             selection: selection.clone(),
         }))
     }
 
-    /// Whether the patterns leave out `name` in `directory`, a path beneath the source.
+    /// Returns true if the patterns leave out `name` in `directory`, a path beneath the source.
     pub fn excludes(&self, directory: &RelPath, name: &[u8], is_directory: bool) -> bool {
         if self.patterns.is_empty() {
             return false;
         }
-        let path = match directory.is_root() {
-            true => name.to_vec(),
-            false => [directory.as_bytes(), name].join(&b'/'),
-        };
+        let path = path_of(directory, name);
         self.patterns.matched(Path::new(OsStr::from_bytes(&path)), is_directory).is_ignore()
     }
 
-    /// Why a name is left out whatever it stands for.
+    /// The reason why a name is left out, independent of its size, time and target.
     pub(super) fn name(&self, directory: &RelPath, name: &[u8], is_directory: bool) -> Option<&'static str> {
-        let is_named = |names: &Names| names.has(directory, name, is_directory);
         match &self.names {
-            Some(names) if !is_named(names) => Some(NOT_NAMED),
+            Some(names) if !names.has(directory, name, is_directory) => Some(NOT_NAMED),
             _ => self.excludes(directory, name, is_directory).then_some(EXCLUDED),
         }
     }
 
-    /// Why a file, link or special file is left out.
+    /// The reason why a file, link or special file is left out.
     pub(super) fn entry(&self, directory: &RelPath, entry: &Entry) -> Option<&'static str> {
         let Selection { size_min, size_max, newer, .. } = &self.selection;
         match self.name(directory, entry.name_at_source(), false) {
@@ -103,39 +101,46 @@ impl Filter {
         }
     }
 
-    /// Whether links are copied as what they lead to.
+    /// Returns true if links are followed and their targets copied.
     pub fn follows_links(&self) -> bool {
         self.selection.links == LinkPolicy::Followed
     }
 
-    /// Whether directories on other devices than their root's are left out.
+    /// Returns true if directories on other devices than their root's are left out.
     pub(super) fn is_on_one_file_system(&self) -> bool {
         self.selection.one_file_system
     }
 
-    /// The names that the list has in `directory`, a path beneath the source, or has on the way to others; none where it is wanted
-    /// whole.
+    /// The names of the list in `directory`, a path beneath the source, and of the directories that lead to
+    /// listed names; none if the directory is wanted as a whole.
     pub(super) fn names_in(&self, directory: &RelPath) -> Vec<&[u8]> {
         let Some(names) = &self.names else { return Vec::new() };
-        let inner = |path: &[u8]| -> Option<usize> {
-            let above = directory.as_bytes();
-            let start = if above.is_empty() { 0 } else { above.len() + 1 };
-            let is_inner =
-                path.starts_with(above) && (above.is_empty() || path.get(above.len()) == Some(&b'/'));
-            (is_inner && path.len() > start && !path[start..].contains(&b'/')).then_some(start)
-        };
-        names.known.keys().filter_map(|path| inner(path).map(|start| &path[start..])).collect()
+        let paths = names.known.keys();
+        paths.filter_map(|path| start_of_name(directory, path).map(|start| &path[start..])).collect()
     }
 
-    /// The names of the list that were not met.
+    /// The names of the list that the scan did not meet.
     pub(super) fn missing(&self) -> impl Iterator<Item = &[u8]> {
         let names = self.names.iter().flat_map(|names| &names.known);
         names.filter(|(_, name)| name.is_whole && !name.is_met.load(Relaxed)).map(|(path, _)| &**path)
     }
 }
 
-/// Whether the text of a link in `directory`, a path beneath the source, leads out of that, or may. As rsync judges: an absolute
-/// one does, and so does a `..` behind a name, which may be a link itself.
+fn path_of(directory: &RelPath, name: &[u8]) -> Vec<u8> {
+    if directory.is_root() { name.to_vec() } else { [directory.as_bytes(), name].join(&b'/') }
+}
+
+/// The offset of the last name in `path` if the path is an entry of `directory`.
+fn start_of_name(directory: &RelPath, path: &[u8]) -> Option<usize> {
+    let above = directory.as_bytes();
+    let start = if above.is_empty() { 0 } else { above.len() + 1 };
+    let is_inner = path.starts_with(above) && (above.is_empty() || path.get(above.len()) == Some(&b'/'));
+    (is_inner && path.len() > start && !path[start..].contains(&b'/')).then_some(start)
+}
+
+/// Returns true if the text of a link in `directory`, a path beneath the source, leads out of the source, or
+/// may do so. The rules are rsync's: an absolute link leads out, and so does a `..` behind a name, which may
+/// be a link itself.
 fn leads_out(directory: &RelPath, target: &[u8]) -> bool {
     let mut depth = if directory.is_root() { 0 } else { directory.components().count() };
     let mut is_below = false;
@@ -150,22 +155,22 @@ fn leads_out(directory: &RelPath, target: &[u8]) -> bool {
     target.first() == Some(&b'/')
 }
 
-/// A list of paths, and the directories on the way to them.
+/// A list of paths, and the directories that lead to them.
 #[derive(Debug)]
-struct Names {
-    known: HashMap<Box<[u8]>, Name>,
+struct NameSelection {
+    known: HashMap<Box<[u8]>, SelectedName>,
 }
 
 #[derive(Debug, Default)]
-struct Name {
-    /// It is in the list, and not only on the way.
+struct SelectedName {
+    /// True if the list contains the path, false if it only leads to listed paths.
     is_whole: bool,
     is_met: AtomicBool,
 }
 
-impl Names {
-    fn new(list: &[Box<[u8]>]) -> Names {
-        let mut known: HashMap<Box<[u8]>, Name> = HashMap::with_capacity(list.len());
+impl NameSelection {
+    fn new(list: &[Box<[u8]>]) -> NameSelection {
+        let mut known: HashMap<Box<[u8]>, SelectedName> = HashMap::with_capacity(list.len());
         for path in list {
             known.entry(path.clone()).or_default().is_whole = true;
             let mut above = &path[..];
@@ -174,19 +179,16 @@ impl Names {
                 known.entry(above.into()).or_default();
             }
         }
-        Names { known }
+        NameSelection { known }
     }
 
-    /// Whether it is in the list, beneath something that is, or on the way to it.
+    /// Returns true if the path is in the list, beneath a listed path, or a directory that leads to one.
     fn has(&self, directory: &RelPath, name: &[u8], is_directory: bool) -> bool {
         if self.known.get(&b""[..]).is_some_and(|root| root.is_whole) {
             self.known[&b""[..]].is_met.store(true, Relaxed);
             return true;
         }
-        let path = match directory.is_root() {
-            true => name.to_vec(),
-            false => [directory.as_bytes(), name].join(&b'/'),
-        };
+        let path = path_of(directory, name);
         if let Some(known) = self.known.get(&*path) {
             known.is_met.store(true, Relaxed);
             if known.is_whole || is_directory {

@@ -1,7 +1,7 @@
-//! What one name is: an entry to copy, a directory to enter, or something that is left out.
+//! Inspects one name: it is an entry to copy, a directory to enter, or left out.
 //!
-//! One `statx` for each name, and a `readlink` for a link; nothing for what the listing already says is a directory or
-//! is left out anyway: devices, pipes and sockets, where none of these is kept.
+//! One `statx` for each name, and a `readlink` for a link. No call is made for a name that the listing
+//! reports as a directory, or as a device, pipe or socket when none of these is kept.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,15 +13,15 @@ use carrack_model::{
 use rustix::fs::{AtFlags, FileType, StatxFlags, major, makedev, minor, readlinkat_raw, statat, statx};
 use rustix::io::Errno;
 
-use crate::extras_source::Spot;
+use crate::extras_source::AttributeHolder;
 use crate::source_error::source_failure_kind;
 use crate::special::special_of;
 use crate::status::{metadata_of, permissions, size_of};
 use crate::{ExtrasReader, Identity, Root};
 
-/// What a name turned out to be.
+/// The result for one name.
 pub(super) enum Inspected {
-    /// With its file and how many names that has, if it has several and that is asked for.
+    /// An entry; with its file and the number of its names, if it has several and hard links are kept.
     Entry(Entry, Option<(Identity, u32)>),
     Directory,
     Skipped(&'static str),
@@ -39,7 +39,7 @@ fn failure_of(errno: Errno) -> (FailureKind, String) {
     (source_failure_kind(errno), std::io::Error::from(errno).to_string())
 }
 
-/// What is needed of an entry's status.
+/// The used part of an entry's status.
 struct Status {
     file_type: FileType,
     size: u64,
@@ -49,18 +49,18 @@ struct Status {
     gid: u32,
     names: u32,
     device: u64,
-    /// What a device is.
+    /// The device number of a device.
     number: DeviceNumber,
 }
 
-/// Where an entry's status was found.
-struct NamedSpot<'a> {
+/// The location at which an entry's status was read.
+struct StatusLocation<'a> {
     directory: BorrowedFd<'a>,
     name: &'a CStr,
     follow: bool,
 }
 
-/// Looks at names; keeps a buffer for the text of links.
+/// Inspects names; holds a buffer for the text of links.
 pub(super) struct Inspector<'a> {
     link_text: Box<[u8]>,
     extras: Option<&'a ExtrasReader>,
@@ -71,8 +71,8 @@ impl<'a> Inspector<'a> {
         Inspector { link_text: vec![0; SYMLINK_BYTES_MAX + 1].into_boxed_slice(), extras }
     }
 
-    /// Looks at `name` in `directory`; `listed_type` is what the listing says of it, which may be `Unknown`. With `follow` a
-    /// link is what it leads to.
+    /// Inspects `name` in `directory`. `listed_type` is its type in the listing, which may be `Unknown`. With
+    /// `follow` a link is followed.
     pub fn inspect(
         &mut self,
         directory: BorrowedFd<'_>,
@@ -84,8 +84,8 @@ impl<'a> Inspector<'a> {
             Some(known) => known,
             None => match status_of(directory, name, follow, self.extras.is_some()) {
                 Ok(status) => {
-                    let spot = NamedSpot { directory, name, follow };
-                    // What a link leads to is copied for each link.
+                    let spot = StatusLocation { directory, name, follow };
+                    // A link's target is copied for each link.
                     let was_link = follow && self.read_link(directory, name).is_ok();
                     self.entry(name, spot, &status, was_link)
                 }
@@ -97,7 +97,8 @@ impl<'a> Inspector<'a> {
         }
     }
 
-    /// What the link `name` in a directory beneath `root` leads to, where it may lead nowhere but beneath the root's base.
+    /// Inspects the target of the link `name` in a directory beneath `root`, which must lie within the root's
+    /// base.
     pub fn inspect_within(
         &mut self,
         root: &Root,
@@ -117,10 +118,10 @@ impl<'a> Inspector<'a> {
         };
         let Ok(target) = CString::new(located.name()) else { return Errno::INVAL.into() };
         match status_of(located.as_fd(), &target, false, self.extras.is_some()) {
-            // Another one by now.
+            // The target was replaced by a link.
             Ok(status) if status.file_type == FileType::Symlink => Errno::LOOP.into(),
             Ok(status) => {
-                let spot = NamedSpot { directory: located.as_fd(), name: &target, follow: false };
+                let spot = StatusLocation { directory: located.as_fd(), name: &target, follow: false };
                 self.entry(name, spot, &status, located.was_link())
             }
             Err(Errno::NOENT) if located.was_link() => self.leads_nowhere(handle, name, Errno::NOENT),
@@ -128,7 +129,7 @@ impl<'a> Inspector<'a> {
         }
     }
 
-    /// What is said of a name that can't be followed.
+    /// The failure for a link that can't be followed.
     fn leads_nowhere(&mut self, directory: BorrowedFd<'_>, name: &CStr, errno: Errno) -> Inspected {
         let Ok(target) = self.read_link(directory, name) else { return errno.into() };
         let target = escape(&target);
@@ -145,8 +146,8 @@ impl<'a> Inspector<'a> {
         }
     }
 
-    /// Of what has the name, or of what a link of that name leads to; that is at `spot`.
-    fn entry(&mut self, name: &CStr, spot: NamedSpot<'_>, status: &Status, was_link: bool) -> Inspected {
+    /// Makes the entry of a name, or of the target of a link of that name; `spot` is its location.
+    fn entry(&mut self, name: &CStr, spot: StatusLocation<'_>, status: &Status, was_link: bool) -> Inspected {
         let kind = match status.file_type {
             FileType::RegularFile => EntryKind::Regular { size: status.size },
             FileType::Symlink => match self.read_link(spot.directory, spot.name) {
@@ -162,8 +163,8 @@ impl<'a> Inspector<'a> {
             },
         };
         let Status { metadata, identity, uid, gid, .. } = *status;
-        let NamedSpot { directory, name: at, follow } = spot;
-        let spot = Spot::Named { directory, name: at, follow };
+        let StatusLocation { directory, name: at, follow } = spot;
+        let spot = AttributeHolder::Named { directory, name: at, follow };
         let extras = self.extras.and_then(|extras| extras.read(spot, uid, gid));
         let is_one_of_several = status.file_type == FileType::RegularFile
             && status.names > 1

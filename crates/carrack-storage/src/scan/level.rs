@@ -1,7 +1,8 @@
-//! One directory that a thread has begun and not finished: how far its listing is, and which subdirectories wait.
+//! A directory whose walk a thread has begun and not finished: the state of its listing, and its waiting
+//! subdirectories.
 //!
-//! A level may be released: then it keeps neither a descriptor nor its path, and is opened again on the way back.
-//! Belongs to one thread.
+//! A level may be released: then it keeps neither a descriptor nor its path, and is opened again on the way
+//! back. One thread owns it.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,29 +17,30 @@ use super::record::Sealing;
 use crate::{Identity, Root};
 
 pub(super) struct Level {
-    place: Place,
+    place: LevelPath,
     handle: Option<Arc<OwnedFd>>,
     identity: Identity,
-    /// It and what it was entered through, where links are followed.
+    /// The directory and its ancestors in the walk, if links are followed.
     pub lineage: Option<Arc<Lineage>>,
-    /// Where the listing goes on; set when the handle is released.
+    /// The position at which the listing continues; set when the handle is released.
     position: u64,
-    /// Until the first section took it.
+    /// Present until the first section takes it.
     pub metadata: Option<Metadata>,
-    /// With it.
+    /// Present until the first section takes them.
     pub extras: Option<Box<Extras>>,
-    /// Whether the listing has ended.
+    /// Set when the listing has ended.
     pub is_listed: bool,
     /// Subdirectories that were listed and are not yet walked.
     pub children: NameList,
-    /// What of the listing is noted, if a record is kept, until it has ended.
+    /// The seal of the listing, if a record is kept, until the listing ends.
     pub sealing: Option<Box<Sealing>>,
 }
 
-/// Where a level is. A path is as long as the level is deep, so keeping all of them would take quadratic memory.
-enum Place {
+/// The path of a level. A path is as long as the level is deep, so keeping all of them would take quadratic
+/// memory.
+enum LevelPath {
     Known(Arc<Directory>),
-    /// It is so many bytes of any path above it on the stack.
+    /// The lengths of its paths, which are prefixes of the paths of any level above it on the stack.
     Prefix {
         source_bytes: usize,
         sink_bytes: usize,
@@ -55,7 +57,7 @@ impl Level {
         lineage: Option<Arc<Lineage>>,
     ) -> Level {
         Level {
-            place: Place::Known(directory),
+            place: LevelPath::Known(directory),
             handle: Some(Arc::new(handle)),
             identity,
             lineage,
@@ -68,41 +70,43 @@ impl Level {
         }
     }
 
-    /// The device that it lies on.
+    /// The device number of its file system.
     pub fn device(&self) -> u64 {
         self.identity.dev
     }
 
-    /// Whether nothing of it is left to do.
+    /// Returns true if its listing has ended and no subdirectory waits.
     pub fn is_done(&self) -> bool {
         self.is_listed && self.children.is_empty()
     }
 
-    /// Where it is; known for every level that is on top of the stack.
+    /// Its path, which is known for the level on top of the stack.
     pub fn directory(&self) -> &Arc<Directory> {
         match &self.place {
-            Place::Known(directory) => directory,
-            Place::Prefix { .. } => unreachable!("a released level was recovered when it came to the top"),
+            LevelPath::Known(directory) => directory,
+            LevelPath::Prefix { .. } => {
+                unreachable!("a released level was recovered when it came to the top")
+            }
         }
     }
 
     /// Gives up the descriptor and the path.
     pub fn release(&mut self) {
-        let Place::Known(directory) = &self.place else { return };
+        let LevelPath::Known(directory) = &self.place else { return };
         let Some(handle) = &self.handle else { return };
-        // A descriptor that can't tell its position is kept.
+        // A descriptor without a position is kept.
         let Ok(position) = tell(handle) else { return };
         self.position = position;
         self.handle = None;
         let source_bytes = directory.source.as_bytes().len();
         let sink_bytes = directory.sink.as_bytes().len();
-        self.place = Place::Prefix { source_bytes, sink_bytes };
+        self.place = LevelPath::Prefix { source_bytes, sink_bytes };
     }
 
-    /// Finds the path of a released level again, from that of a directory in it.
+    /// Restores the path of a released level from the path of a directory in it.
     pub fn recover_place(&mut self, inner: &Directory) {
-        if let Place::Prefix { source_bytes, sink_bytes } = self.place {
-            self.place = Place::Known(Arc::new(Directory {
+        if let LevelPath::Prefix { source_bytes, sink_bytes } = self.place {
+            self.place = LevelPath::Known(Arc::new(Directory {
                 root_index: inner.root_index,
                 source: prefix(&inner.source, source_bytes),
                 sink: prefix(&inner.sink, sink_bytes),
@@ -131,7 +135,7 @@ impl Level {
         Ok(handle)
     }
 
-    /// The first of the children.
+    /// The first waiting subdirectory.
     pub fn first_child(&self) -> Option<Result<Arc<Directory>, PathProblem>> {
         Some(child_of(self.directory(), self.children.first()?).map(Arc::new))
     }
@@ -139,7 +143,7 @@ impl Level {
 
 fn child_of(parent: &Directory, name: &[u8]) -> Result<Directory, PathProblem> {
     let source = parent.source.join(name)?;
-    // Mostly both ends have the same path and can share its bytes.
+    // In most transfers both ends have the same path and can share its bytes.
     let sink = if parent.source == parent.sink { source.clone() } else { parent.sink.join(name)? };
     Ok(Directory { root_index: parent.root_index, source, sink })
 }

@@ -1,17 +1,18 @@
-//! Which directories one was entered through, where links are followed: one that is among them would never end.
+//! The ancestors of a directory in the walk, if links are followed: entering one of them again would never
+//! end.
 
 use std::sync::Arc;
 
 use crate::Identity;
 
-/// A directory, and those above it on the way that the scan took.
+/// A directory and its ancestors in the walk.
 pub(super) struct Lineage {
     identity: Identity,
     above: Option<Arc<Lineage>>,
 }
 
 impl Lineage {
-    /// Of a directory that was entered from `above`; nothing if it is among those.
+    /// Adds a directory that is entered from `above`; none if it is one of these already.
     pub fn enter(identity: Identity, above: Option<Arc<Lineage>>) -> Option<Arc<Lineage>> {
         let mut next = above.as_deref();
         while let Some(lineage) = next {
@@ -25,7 +26,7 @@ impl Lineage {
 }
 
 impl Drop for Lineage {
-    /// One by one: as many calls as the tree is deep would not fit on a thread's stack.
+    /// Drops the ancestors in a loop, as a recursion as deep as the tree would overflow a thread's stack.
     fn drop(&mut self) {
         let mut above = self.above.take();
         while let Some(mut last) = above.and_then(Arc::into_inner) {
@@ -40,7 +41,9 @@ mod tests {
 
     #[test]
     fn a_directory_is_not_entered_from_itself() {
-        let identity = |ino| Identity { dev: 1, ino };
+        fn identity(ino: u64) -> Identity {
+            Identity { dev: 1, ino }
+        }
         let one = Lineage::enter(identity(1), None).unwrap();
         let two = Lineage::enter(identity(2), Some(Arc::clone(&one))).unwrap();
         assert!(Lineage::enter(identity(1), Some(Arc::clone(&two))).is_none());

@@ -1,15 +1,15 @@
-//! Names one after the other in one block of memory: the subdirectories that wait while their parent is suspended.
+//! Names in one block of memory: the subdirectories that wait while their parent is suspended.
 //!
-//! Costs no allocation for each name. Used by one thread.
+//! Needs no allocation for each name. Used by one thread.
 
 use std::ffi::CStr;
 
 /// A queue of names, first in first out.
 #[derive(Debug, Default)]
 pub(super) struct NameList {
-    /// Each name with its NUL.
+    /// The names, each followed by a NUL.
     bytes: Vec<u8>,
-    /// Where the first name starts.
+    /// The offset of the first name.
     start: usize,
 }
 
@@ -25,7 +25,7 @@ impl NameList {
         Some(&rest[..end])
     }
 
-    /// Drops the first name, and the memory with the last one.
+    /// Drops the first name, and frees the memory after the last one.
     pub fn drop_first(&mut self) {
         let Some(first) = self.first() else { return };
         self.start += first.len() + 1;
@@ -38,7 +38,7 @@ impl NameList {
         self.start == self.bytes.len()
     }
 
-    /// Bytes that wait.
+    /// Bytes of the waiting names.
     pub fn byte_count(&self) -> usize {
         self.bytes.len() - self.start
     }

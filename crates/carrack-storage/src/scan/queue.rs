@@ -1,7 +1,7 @@
-//! The directories that wait for an idle thread, and the roots that nobody has begun.
+//! The directories that wait for an idle thread, and the roots that no thread has begun.
 //!
-//! Bounded: a thread that finds it full walks its directory itself. Shared by all threads of a scan; the lock is held
-//! for a few instructions only.
+//! Bounded: a thread that finds it full walks its directory itself. Shared by all threads of a scan; the lock
+//! is held for a few instructions only.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -13,25 +13,25 @@ use carrack_model::Directory;
 use super::lineage::Lineage;
 
 /// A directory that was found and not yet opened.
-pub(super) struct Child {
-    /// The directory that it stands in.
+pub(super) struct ChildDirectory {
+    /// The directory that holds it.
     pub parent: Arc<OwnedFd>,
-    /// Where it is; the last component of `source` is its name in `parent`.
+    /// Its path; the last component of `source` is its name in `parent`.
     pub directory: Arc<Directory>,
-    /// The parent's.
+    /// The lineage of the parent.
     pub lineage: Option<Arc<Lineage>>,
 }
 
 /// Work for a thread.
-pub(super) enum Task {
+pub(super) enum ScanTask {
     /// Begin the root of this index.
     Root(usize),
     /// Walk this directory.
-    Directory(Child),
+    Directory(ChildDirectory),
 }
 
 pub(super) struct TaskQueue {
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
     wake: Condvar,
     root_count: usize,
     offers_max: usize,
@@ -41,8 +41,8 @@ pub(super) struct TaskQueue {
 }
 
 #[derive(Default)]
-struct State {
-    offers: VecDeque<Child>,
+struct QueueState {
+    offers: VecDeque<ChildDirectory>,
     next_root: usize,
     busy_count: usize,
 }
@@ -59,8 +59,8 @@ impl TaskQueue {
         }
     }
 
-    /// Leaves a directory to another thread; gives it back when enough are waiting.
-    pub fn offer(&self, child: Child) -> Option<Child> {
+    /// Offers a directory to the other threads; returns it if the queue is full.
+    pub fn offer(&self, child: ChildDirectory) -> Option<ChildDirectory> {
         if self.offer_count.load(Ordering::Relaxed) >= self.offers_max {
             return Some(child);
         }
@@ -75,13 +75,13 @@ impl TaskQueue {
         None
     }
 
-    /// Waits for work; nothing when all work is done, or after [`TaskQueue::stop`].
-    pub fn take(&self) -> Option<(Task, Lease<'_>)> {
+    /// Waits for work; returns none when all work is done, or after [`TaskQueue::stop`].
+    pub fn take(&self) -> Option<(ScanTask, BusyGuard<'_>)> {
         let mut state = self.lock();
         while !self.is_stopped() {
             if let Some(task) = self.next(&mut state) {
                 state.busy_count += 1;
-                return Some((task, Lease { queue: self }));
+                return Some((task, BusyGuard { queue: self }));
             }
             if state.busy_count == 0 {
                 break;
@@ -91,21 +91,21 @@ impl TaskQueue {
         None
     }
 
-    fn next(&self, state: &mut State) -> Option<Task> {
+    fn next(&self, state: &mut QueueState) -> Option<ScanTask> {
         if let Some(child) = state.offers.pop_front() {
             self.offer_count.store(state.offers.len(), Ordering::Relaxed);
-            return Some(Task::Directory(child));
+            return Some(ScanTask::Directory(child));
         }
         let index = state.next_root;
         (index < self.root_count).then(|| {
             state.next_root += 1;
-            Task::Root(index)
+            ScanTask::Root(index)
         })
     }
 
-    /// Ends the scan: nobody finds work any more.
+    /// Ends the scan: no thread gets work any more.
     pub fn stop(&self) {
-        // Under the lock, so that no thread can be between its look at the flag and its wait.
+        // Under the lock, so that no thread is between its check of the flag and its wait.
         let state = self.lock();
         self.stopped.store(true, Ordering::Relaxed);
         drop(state);
@@ -116,17 +116,17 @@ impl TaskQueue {
         self.stopped.load(Ordering::Relaxed)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Says that a thread is at work; the last one to drop it ends the scan.
-pub(super) struct Lease<'a> {
+/// Marks a thread as busy; the last one to be dropped ends the scan.
+pub(super) struct BusyGuard<'a> {
     queue: &'a TaskQueue,
 }
 
-impl Drop for Lease<'_> {
+impl Drop for BusyGuard<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.queue.stop();

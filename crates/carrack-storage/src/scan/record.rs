@@ -1,9 +1,11 @@
-//! What a scan has seen, as proof of what is not at the source: a seal for each directory that was listed to its end.
+//! The record of a scan, as proof of missing names at the source: a seal for each completely listed
+//! directory.
 //!
-//! A seal is a keyed hash of the directory's identity (device, inode, mount, time of birth), of its change time, and of all names in its
-//! listing. A directory that has the same seal later is the same one with the same names, so a name that is not there was not there
-//! when the scan looked. Whatever differs, and whatever has no seal, proves nothing. Memory: 16 bytes for each directory, none for files.
-//! Used by all threads of a scan, and by those that ask afterwards.
+//! A seal is a keyed hash of the directory's identity (device, inode, mount, time of birth), of its change
+//! time, and of all names in its listing. A directory with the same seal later is the same one with the same
+//! names, so a name that is missing now was missing during the scan. A directory with another seal, or
+//! without one, proves nothing. Memory: 16 bytes for each directory, none for files. Used by all threads of a
+//! scan, and later by those of the deletion.
 
 use std::collections::HashMap;
 use std::fs;
@@ -22,24 +24,24 @@ use rustix::io::Errno;
 
 use super::{RootKind, ScanRoot};
 use crate::Root;
-use crate::layout::{fstab_points, mount_points};
 use crate::status::MountIdentity;
+use carrack_layout::{fstab_points, mount_points};
 
-/// `STATX_MNT_ID_UNIQUE` (Linux 6.8): an ID that no later mount gets. Older kernels ignore it.
+/// `STATX_MNT_ID_UNIQUE` (Linux 6.8): an ID that is never reused for a later mount. Older kernels ignore it.
 const MOUNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
-/// What is asked of a directory; one call.
+/// The requested fields of a directory's status; one call.
 const ASKED: StatxFlags =
     StatxFlags::BASIC_STATS.union(StatxFlags::BTIME).union(StatxFlags::MNT_ID).union(MOUNT_ID_UNIQUE);
 
-/// Why a directory proves nothing.
+/// The reason why a directory proves nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doubt {
-    /// The scan did not list it, or not to its end.
+    /// The scan did not list it, or not completely.
     Unseen,
-    /// It has changed since the run began, or another directory is in its place.
+    /// It has changed since the run began, or another directory has its path.
     Changed,
-    /// The file system that belongs there is not mounted.
+    /// Its file system is not mounted.
     Unmounted,
 }
 
@@ -47,44 +49,44 @@ pub enum Doubt {
 #[derive(Debug)]
 pub struct ScanRecord {
     keys: RandomState,
-    /// Of each root.
+    /// The records of the roots.
     roots: Vec<RootRecord>,
     seals: Mutex<Seals>,
-    /// When the run began, in nanoseconds since 1970.
+    /// Start of the run, in nanoseconds since 1970.
     begun_ns: i128,
-    /// The directory that was found unchanged last: its key, and its identity and change time then.
+    /// The directory that was last found unchanged: its key, and the hash of its identity and change time.
     proven: Mutex<Option<(u64, u64)>>,
 }
 
 #[derive(Debug)]
 struct RootRecord {
     mount: Option<MountIdentity>,
-    /// Whether its file system counts links of directories.
+    /// True if its file system counts links of directories.
     is_linked: bool,
-    /// Entries that the scan found beneath it.
+    /// Number of entries that the scan found beneath it.
     entry_count: AtomicU64,
-    /// Where something was mounted when the run began, with the mount's ID, or has to be by `/etc/fstab`; nothing where the kernel
-    /// does not tell.
+    /// The mount points at the start of the run, with the mounts' IDs, and those that `/etc/fstab` requires;
+    /// none if the kernel does not report them.
     mounts: Option<HashMap<RelPath, Option<u64>>>,
 }
 
 #[derive(Debug, Default)]
 struct Seals {
-    /// Key of the directory, seal.
+    /// Pairs of the directory's key and its seal.
     pairs: Vec<(u64, u64)>,
     is_sorted: bool,
 }
 
-/// A directory that is being listed.
+/// The seal of a directory that is being listed.
 pub(super) struct Sealing {
     state: u64,
     names: u64,
-    /// Entries that are copied.
+    /// Number of copied entries.
     pub entry_count: u64,
 }
 
 impl ScanRecord {
-    /// For a scan of `roots` in a run that began at `begun`.
+    /// Records a scan of `roots` in a run that began at `begun`.
     pub fn new(roots: &[ScanRoot], begun: SystemTime) -> ScanRecord {
         let points = MountPoints::read();
         ScanRecord {
@@ -96,20 +98,20 @@ impl ScanRecord {
         }
     }
 
-    /// Whether the scan found anything beneath the root of this index.
+    /// Returns true if the scan found any entries beneath the root of this index.
     pub fn has_entries(&self, root_index: usize) -> bool {
         self.roots[root_index].entry_count.load(Relaxed) > 0
     }
 
-    /// Whether the scan listed the directory `path` of the root.
+    /// Returns true if the scan listed the directory `path` of the root.
     pub fn has_seen(&self, root_index: usize, path: &RelPath) -> bool {
         self.seal_of(self.key(root_index, path)).is_some()
     }
 
-    /// Whether the root is the directory that was scanned, and still has its path.
+    /// Checks that the root is the scanned directory and still has its path.
     ///
     /// # Errors
-    /// Why not, for people.
+    /// The reason, as a message.
     pub fn check_root(&self, root_index: usize, root: &Root) -> Result<(), String> {
         let stat = fstat(root).map_err(|errno| io::Error::from(errno).to_string())?;
         if stat.st_nlink == 0 && self.roots[root_index].is_linked {
@@ -126,10 +128,10 @@ impl ScanRecord {
         }
     }
 
-    /// Whether `held`, the directory `path` of a root, is what the scan listed, with the same names.
+    /// Checks that `held`, the directory `path` of a root, is the listed one, with the same names.
     ///
     /// # Errors
-    /// Why it proves nothing.
+    /// The reason why it proves nothing.
     pub fn prove(
         &self,
         (root_index, root): (usize, &ScanRoot),
@@ -140,8 +142,8 @@ impl ScanRecord {
         let key = self.key(root_index, path);
         let seal = self.seal_of(key).ok_or(Doubt::Unseen)?;
         self.roots[root_index].check_mounts(path, held, root.root.follows_links())?;
-        let found = State::of(held).map_err(|_| Doubt::Changed)?;
-        // The clocks of other hosts tell nothing, nor does a time to come.
+        let found = DirectoryState::of(held).map_err(|_| Doubt::Changed)?;
+        // The clock of another host proves nothing, nor does a future time.
         if is_local && found.ctime_ns > self.begun_ns && found.ctime_ns <= since_1970(SystemTime::now()) {
             return Err(Doubt::Changed);
         }
@@ -158,18 +160,18 @@ impl ScanRecord {
         Ok(())
     }
 
-    /// Begins with a directory that was just opened. What can't be looked at gets no seal.
+    /// Starts the seal of a directory that was just opened. A directory without a status gets no seal.
     pub(super) fn begin(&self, held: BorrowedFd<'_>) -> Option<Box<Sealing>> {
-        let state = State::of(held).ok()?;
+        let state = DirectoryState::of(held).ok()?;
         Some(Box::new(Sealing { state: self.keys.hash_one(&state), names: 0, entry_count: 0 }))
     }
 
-    /// Takes a name of the listing.
+    /// Adds a name of the listing.
     pub(super) fn add_name(&self, sealing: &mut Sealing, name: &[u8]) {
         sealing.names = sealing.names.wrapping_add(self.keys.hash_one(name));
     }
 
-    /// The directory was listed to its end.
+    /// Ends the seal of a directory that was listed completely.
     pub(super) fn end(&self, root_index: usize, path: &RelPath, sealing: &Sealing) {
         self.roots[root_index].entry_count.fetch_add(sealing.entry_count, Relaxed);
         let pair = (self.key(root_index, path), self.keys.hash_one((sealing.state, sealing.names)));
@@ -196,7 +198,7 @@ impl ScanRecord {
         self.seals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The sum of the names' hashes: it does not depend on their order.
+    /// The sum of the names' hashes, which does not depend on their order.
     fn names_in(&self, held: BorrowedFd<'_>) -> io::Result<u64> {
         let mut sum = 0_u64;
         for entry in Dir::read_from(held)? {
@@ -221,7 +223,7 @@ impl RootRecord {
         RootRecord { mount, is_linked, entry_count: AtomicU64::new(0), mounts }
     }
 
-    /// Whether a directory lies on the mount that was there when the run began.
+    /// Checks that a directory lies on the same mount as at the start of the run.
     fn check_mounts(&self, path: &RelPath, held: BorrowedFd<'_>, follows: bool) -> Result<(), Doubt> {
         let Some(mounts) = &self.mounts else { return Ok(()) };
         let mut nearest = Some(path.clone());
@@ -236,41 +238,53 @@ impl RootRecord {
                 None => nearest = directory.split_last().map(|(above, _)| above),
             }
         }
-        let found = || MountIdentity::of(held).ok().and_then(|mount| mount.id);
-        // Links lead anywhere.
-        if follows || expected.is_none() || found() == expected { Ok(()) } else { Err(Doubt::Changed) }
+        let found = MountIdentity::of(held).ok().and_then(|mount| mount.id);
+        // Followed links may lead to any mount.
+        if follows || expected.is_none() || found == expected { Ok(()) } else { Err(Doubt::Changed) }
     }
 }
 
-/// What is mounted, and what is to be.
+/// The present mount points, and those that `/etc/fstab` requires.
 struct MountPoints {
     mounted: Vec<(PathBuf, u64)>,
     wanted: Vec<PathBuf>,
 }
 
 impl MountPoints {
-    /// Nothing where the kernel or the administrator tells nothing.
+    /// Reads the mount points; empty if the kernel or the administrator reports none.
     fn read() -> MountPoints {
         let mounted = mount_points(&fs::read("/proc/self/mountinfo").unwrap_or_default());
         MountPoints { mounted, wanted: fstab_points(&fs::read("/etc/fstab").unwrap_or_default()) }
     }
 
-    /// Those beneath a directory, or at it. A file system of `/etc/fstab` that is not mounted has no ID.
+    /// The mount points at or beneath a directory. A file system of `/etc/fstab` that is not mounted has no
+    /// ID.
     fn beneath(&self, root: &Root) -> Option<HashMap<RelPath, Option<u64>>> {
         let top = root.real_path().ok().filter(|_| !self.mounted.is_empty())?;
-        let inner = |point: &Path| RelPath::new(point.strip_prefix(&top).ok()?.as_os_str().as_bytes()).ok();
-        let is_mounted = |point: &PathBuf| self.mounted.iter().any(|(mounted, _)| mounted == point);
-        let wanted = self.wanted.iter().filter(|point| !is_mounted(point));
-        let wanted = wanted.filter_map(|point| Some((inner(point)?, None)));
-        // The last of several at one place covers the others.
-        let mounted = self.mounted.iter().filter_map(|(point, id)| Some((inner(point)?, Some(*id))));
-        Some(wanted.chain(mounted).collect())
+        let mut points = HashMap::new();
+        for point in &self.wanted {
+            let is_mounted = self.mounted.iter().any(|(mounted, _)| mounted == point);
+            if let Some(path) = path_beneath(&top, point).filter(|_| !is_mounted) {
+                points.insert(path, None);
+            }
+        }
+        // Of several mounts at one point, the last one covers the others.
+        for (point, id) in &self.mounted {
+            if let Some(path) = path_beneath(&top, point) {
+                points.insert(path, Some(*id));
+            }
+        }
+        Some(points)
     }
 }
 
-/// Identity and change time of a directory, as far as its file system and the kernel tell them.
+fn path_beneath(top: &Path, point: &Path) -> Option<RelPath> {
+    RelPath::new(point.strip_prefix(top).ok()?.as_os_str().as_bytes()).ok()
+}
+
+/// Identity and change time of a directory, as far as its file system and the kernel report them.
 #[derive(Hash)]
-struct State {
+struct DirectoryState {
     device: (u32, u32),
     ino: u64,
     mount: u64,
@@ -278,34 +292,35 @@ struct State {
     ctime_ns: i128,
 }
 
-impl State {
-    fn of(held: BorrowedFd<'_>) -> io::Result<State> {
+impl DirectoryState {
+    fn of(held: BorrowedFd<'_>) -> io::Result<DirectoryState> {
         match statx(held, c"", AtFlags::EMPTY_PATH, ASKED) {
-            Ok(found) => Ok(State::of_statx(&found)),
+            Ok(found) => Ok(DirectoryState::of_statx(&found)),
             Err(Errno::NOSYS | Errno::PERM | Errno::OPNOTSUPP | Errno::INVAL) => {
                 let stat = fstat(held)?;
                 let device = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
                 let ctime_ns = nanoseconds(stat.st_ctime, stat.st_ctime_nsec as u32);
-                Ok(State { device, ino: stat.st_ino, mount: 0, born: (0, 0), ctime_ns })
+                Ok(DirectoryState { device, ino: stat.st_ino, mount: 0, born: (0, 0), ctime_ns })
             }
             Err(errno) => Err(errno.into()),
         }
     }
 
-    fn of_statx(found: &Statx) -> State {
-        let has = |flags: StatxFlags| found.stx_mask & flags.bits() != 0;
+    fn of_statx(found: &Statx) -> DirectoryState {
+        let has_mount = found.stx_mask & (StatxFlags::MNT_ID | MOUNT_ID_UNIQUE).bits() != 0;
+        let has_birth = found.stx_mask & StatxFlags::BTIME.bits() != 0;
         let born = (found.stx_btime.tv_sec, found.stx_btime.tv_nsec);
-        State {
+        DirectoryState {
             device: (found.stx_dev_major, found.stx_dev_minor),
             ino: found.stx_ino,
-            mount: if has(StatxFlags::MNT_ID | MOUNT_ID_UNIQUE) { found.stx_mnt_id } else { 0 },
-            born: if has(StatxFlags::BTIME) { born } else { (0, 0) },
+            mount: if has_mount { found.stx_mnt_id } else { 0 },
+            born: if has_birth { born } else { (0, 0) },
             ctime_ns: nanoseconds(found.stx_ctime.tv_sec, found.stx_ctime.tv_nsec),
         }
     }
 }
 
-/// In nanoseconds.
+/// Nanoseconds since 1970.
 fn since_1970(time: SystemTime) -> i128 {
     time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i128)
 }
@@ -321,7 +336,7 @@ mod tests {
     use super::*;
     use crate::Scan;
 
-    /// A root, and the record of a scan of it.
+    /// Scans a root; returns it with the record.
     fn scanned(path: &Path, begun: SystemTime) -> (ScanRoot, ScanRecord) {
         let what = RootKind::Tree { sink: RelPath::root() };
         let root = ScanRoot { root: Arc::new(Root::open(path).unwrap()), what };
@@ -374,7 +389,7 @@ mod tests {
         assert_eq!(prove(&root, &record, "a/b"), Ok(()));
     }
 
-    /// Before the scan comes to it, something may move to where the scan was already.
+    /// Before the scan reaches it, an entry may have moved into a directory that was already scanned.
     #[test]
     fn a_directory_that_changed_before_it_was_scanned_proves_nothing() {
         let dir = tempfile::tempdir().unwrap();
@@ -410,9 +425,8 @@ mod tests {
         let (root, mut record) = scanned(dir.path(), SystemTime::now());
         let top = root.root.real_path().unwrap();
         let own = MountIdentity::of(root.root.as_fd()).unwrap().id;
-        let elsewhere = || vec![("/elsewhere".into(), 0)];
-        let points =
-            MountPoints { mounted: elsewhere(), wanted: vec![top.join("disk"), "/elsewhere".into()] };
+        let elsewhere = vec![("/elsewhere".into(), 0)];
+        let points = MountPoints { mounted: elsewhere, wanted: vec![top.join("disk"), "/elsewhere".into()] };
         record.roots[0].mounts = points.beneath(&root.root);
         for (path, proof) in
             [("disk", Err(Doubt::Unmounted)), ("disk/sub", Err(Doubt::Unmounted)), ("other", Ok(()))]

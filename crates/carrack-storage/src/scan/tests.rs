@@ -17,7 +17,7 @@ use rustix::fs::{FileType, Mode, mkdirat, mknodat};
 
 use super::*;
 
-/// What a walk sees: sink path → kind and metadata; directories have no kind.
+/// The result of a walk: sink path → kind and metadata; directories have no kind.
 type Seen = BTreeMap<Vec<u8>, (Option<EntryKind>, Metadata)>;
 
 fn tree(path: &Path, sink: &[u8]) -> ScanRoot {
@@ -42,7 +42,7 @@ fn joined(directory: &[u8], name: &[u8]) -> Vec<u8> {
     if directory.is_empty() { name.to_vec() } else { [directory, name].join(&b'/') }
 }
 
-/// Everything found beneath the sink path `base`, with the promises about sections checked.
+/// The entries beneath the sink path `base`; checks the guarantees about sections.
 fn seen(found: &[Found], base: &[u8]) -> Seen {
     let mut seen = Seen::new();
     for found in found {
@@ -67,7 +67,7 @@ fn seen(found: &[Found], base: &[u8]) -> Seen {
     seen
 }
 
-/// The same by the standard library, one recursion for each directory.
+/// The same by the standard library, with a recursion for each directory.
 fn reference(path: &Path, sink: &[u8], seen: &mut Seen) {
     let status = fs::symlink_metadata(path).unwrap();
     let kind = if status.is_dir() {
@@ -181,8 +181,9 @@ fn special_files_are_skipped_with_a_reason() {
         }
     }
     skipped.sort();
-    let full = |name: &str| dir.path().join(name).as_os_str().as_bytes().into();
-    let expected = [(full("pipe"), "a named pipe".to_owned()), (full("socket"), "a socket".to_owned())];
+    let full = ["pipe", "socket"].map(|name| dir.path().join(name).as_os_str().as_bytes().into());
+    let [pipe, socket] = full;
+    let expected = [(pipe, "a named pipe".to_owned()), (socket, "a socket".to_owned())];
     assert_eq!(skipped, expected);
 }
 
@@ -191,41 +192,46 @@ fn single_names_keep_their_place_and_may_be_followed() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("file"), b"12345").unwrap();
     symlink("file", dir.path().join("link")).unwrap();
-    let root = Arc::new(Root::open(dir.path()).unwrap());
-    let name = |name: &[u8], sink_name: &[u8], follow| ScanRoot {
-        root: Arc::clone(&root),
-        what: RootKind::Name {
+    fn single(dir: &Path, name: &[u8], sink_name: &[u8], follow: bool) -> ScanRoot {
+        let what = RootKind::Name {
             name: name.into(),
             sink_directory: RelPath::new(b"to").unwrap(),
             sink_name: sink_name.into(),
             follow,
-        },
-    };
+        };
+        ScanRoot { root: Arc::new(Root::open(dir).unwrap()), what }
+    }
+    fn section(found: &Found) -> &Section {
+        match found {
+            Found::Section(section, _) => section,
+            other => panic!("{other:?}"),
+        }
+    }
+    fn failure_kind(found: &Found) -> FailureKind {
+        match found {
+            Found::Failed(failure) => failure.kind,
+            other => panic!("{other:?}"),
+        }
+    }
     let roots = vec![
-        name(b"file", b"file", false),
-        name(b"link", b"other", true),
-        name(b"link", b"link", false),
-        name(b"none", b"none", false),
-        name(b"file", b"..", false),
+        single(dir.path(), b"file", b"file", false),
+        single(dir.path(), b"link", b"other", true),
+        single(dir.path(), b"link", b"link", false),
+        single(dir.path(), b"none", b"none", false),
+        single(dir.path(), b"file", b"..", false),
     ];
     let found = collect(&scan(roots, 1));
-    let section = |index: usize| match &found[index] {
-        Found::Section(section, _) => section.clone(),
-        other => panic!("{other:?}"),
-    };
-    assert_eq!(section(0).entries[0].source_name, None);
-    assert_eq!(section(0).directory.sink.as_bytes(), b"to");
-    assert_eq!(section(1).directory.root_index, 1);
-    assert_eq!(section(1).entries[0].kind, EntryKind::Regular { size: 5 });
-    assert_eq!(section(1).entries[0].name_at_source(), b"link");
-    assert_eq!(&*section(1).entries[0].name, b"other");
-    assert_eq!(section(2).entries[0].kind, EntryKind::Symlink { target: (*b"file").into() });
+    let sections = [section(&found[0]), section(&found[1]), section(&found[2])];
+    assert_eq!(sections[0].entries[0].source_name, None);
+    assert_eq!(sections[0].directory.sink.as_bytes(), b"to");
+    assert_eq!(sections[1].directory.root_index, 1);
+    assert_eq!(sections[1].entries[0].kind, EntryKind::Regular { size: 5 });
+    assert_eq!(sections[1].entries[0].name_at_source(), b"link");
+    assert_eq!(&*sections[1].entries[0].name, b"other");
+    assert_eq!(sections[2].entries[0].kind, EntryKind::Symlink { target: (*b"file").into() });
     assert!(found[..3].iter().all(|f| matches!(f, Found::Section(s, _) if s.metadata.is_none())));
-    let kind = |index: usize| match &found[index] {
-        Found::Failed(failure) => failure.kind,
-        other => panic!("{other:?}"),
-    };
-    assert_eq!((kind(3), kind(4)), (FailureKind::Missing, FailureKind::BadName));
+    assert_eq!(failure_kind(&found[3]), FailureKind::Missing);
+    assert_eq!(failure_kind(&found[4]), FailureKind::BadName);
 }
 
 #[test]
@@ -256,10 +262,10 @@ fn a_directory_that_can_not_be_opened_is_told() {
     }
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("closed")).unwrap();
-    let mode = |mode| std::os::unix::fs::PermissionsExt::from_mode(mode);
-    fs::set_permissions(dir.path().join("closed"), mode(0o000)).unwrap();
+    let closed = dir.path().join("closed");
+    fs::set_permissions(&closed, std::os::unix::fs::PermissionsExt::from_mode(0o000)).unwrap();
     let found = collect(&scan(vec![tree(dir.path(), b"")], 1));
-    fs::set_permissions(dir.path().join("closed"), mode(0o700)).unwrap();
+    fs::set_permissions(&closed, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
     assert!(found.iter().any(|f| matches!(f, Found::Failed(e) if e.kind == FailureKind::Unreadable)));
 }
 
@@ -280,9 +286,9 @@ fn a_directory_that_vanishes_is_missing() {
     assert_eq!(failures.into_inner().unwrap(), [FailureKind::Missing]);
 }
 
-/// Makes a chain of directories, each with a file and with two directories beside the chain.
+/// Makes a chain of directories, each with a file and two further directories.
 ///
-/// The chain's names end in a number, so that it comes before and after the others in the listings.
+/// The chain's names end in a number, so that they come before and after the others in the listings.
 fn plant_chain(base: &Path, levels: usize, name_bytes: usize) {
     let mut held: rustix::fd::OwnedFd = File::open(base).unwrap().into();
     for level in 0..levels {
@@ -326,7 +332,7 @@ fn paths_beyond_the_limit_are_told() {
     assert!(found.len() > 255 * 3);
 }
 
-/// Descriptors of this process that stand for something beneath `base`.
+/// The number of this process's descriptors of entries beneath `base`.
 fn open_beneath_count(base: &Path) -> usize {
     let entries = fs::read_dir("/proc/self/fd").unwrap();
     let targets = entries.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
@@ -401,7 +407,7 @@ fn what_a_filter_leaves_out_is_told_and_not_entered() {
 
 /// A scan that follows links.
 fn following(path: &Path, threads: usize) -> Scan {
-    let root = Arc::new(Root::open(path).unwrap().following().unwrap());
+    let root = Arc::new(Root::open(path).unwrap().following());
     let what = RootKind::Tree { sink: RelPath::root() };
     let links = carrack_model::LinkPolicy::Followed;
     let filter = Filter::new(&carrack_model::Selection { links, ..Default::default() }).unwrap();
@@ -411,11 +417,11 @@ fn following(path: &Path, threads: usize) -> Scan {
 fn sections_and_failures(found: Vec<Found>) -> (Seen, BTreeMap<Vec<u8>, (FailureKind, String)>) {
     let (sections, others): (Vec<Found>, Vec<Found>) =
         found.into_iter().partition(|found| matches!(found, Found::Section(..)));
-    let failure = |found| match found {
+    let failures = others.into_iter().map(|found| match found {
         Found::Failed(failure) => (failure.path.to_vec(), (failure.kind, failure.detail)),
         other => panic!("{other:?}"),
-    };
-    (seen(&sections, b""), others.into_iter().map(failure).collect())
+    });
+    (seen(&sections, b""), failures.collect())
 }
 
 #[test]
@@ -435,9 +441,11 @@ fn followed_links_are_what_they_lead_to() {
         [b"", b"f", b"to-directory", b"to-directory/deep", b"to-directory/deep/g", b"to-file"];
     assert_eq!(names, expected);
     assert_eq!(seen[&b"to-file"[..]].0, Some(EntryKind::Regular { size: 4 }));
-    let of = |name: &str| &failures[dir.path().join(name).as_os_str().as_bytes()];
-    assert_eq!(*of("dangling"), (FailureKind::Missing, "a link to 'gone', which is not there".to_owned()));
-    assert_eq!((failures.len(), of("self").0), (2, FailureKind::ReadError));
+    let [dangling, itself] = ["dangling", "self"].map(|name| dir.path().join(name));
+    let dangling = &failures[dangling.as_os_str().as_bytes()];
+    assert_eq!(*dangling, (FailureKind::Missing, "a link to 'gone', which is not there".to_owned()));
+    let itself = &failures[itself.as_os_str().as_bytes()];
+    assert_eq!((failures.len(), itself.0), (2, FailureKind::ReadError));
 }
 
 #[test]
@@ -458,7 +466,7 @@ fn links_that_lead_back_end() {
     }
 }
 
-/// The same beneath a base, which no link leads out of.
+/// The same beneath a base that no link leads out of.
 fn following_beneath(base: &Path, path: &Path) -> Scan {
     let base = crate::Base::within(vec![Root::open(base).unwrap()]).unwrap();
     let root = Arc::new(base.open_following(path).unwrap());
@@ -469,12 +477,12 @@ fn following_beneath(base: &Path, path: &Path) -> Scan {
 #[test]
 fn followed_links_stay_beneath_the_base() {
     let dir = tempfile::tempdir().unwrap();
-    let at = |name: &str| dir.path().join(name);
+    let top = dir.path();
     for name in ["base/tree/d", "base/other/deep", "outside/deep"] {
-        fs::create_dir_all(at(name)).unwrap();
+        fs::create_dir_all(top.join(name)).unwrap();
     }
     for name in ["base/other/deep/g", "outside/deep/secret", "base/tree/d/f"] {
-        fs::write(at(name), "1234").unwrap();
+        fs::write(top.join(name), "1234").unwrap();
     }
     for (text, name) in [
         ("d/f", "file"),
@@ -487,15 +495,16 @@ fn followed_links_stay_beneath_the_base() {
         ("file", "twice"),
         ("..", "d/up"),
     ] {
-        symlink(text, at("base/tree").join(name)).unwrap();
+        symlink(text, top.join("base/tree").join(name)).unwrap();
     }
-    symlink(at("base/other/deep/g"), at("base/tree/absolute")).unwrap();
-    symlink(at("outside/deep/secret"), at("base/tree/absolute-out")).unwrap();
-    symlink(at("base/../outside/deep/secret"), at("base/tree/absolute-up")).unwrap();
-    // One that is reached by way of another one.
-    symlink("deep/g", at("base/other/to-g")).unwrap();
-    symlink("../tree/out", at("base/other/to-out")).unwrap();
-    let (seen, failures) = sections_and_failures(collect(&following_beneath(&at("base"), &at("base/tree"))));
+    symlink(top.join("base/other/deep/g"), top.join("base/tree/absolute")).unwrap();
+    symlink(top.join("outside/deep/secret"), top.join("base/tree/absolute-out")).unwrap();
+    symlink(top.join("base/../outside/deep/secret"), top.join("base/tree/absolute-up")).unwrap();
+    // These are reached through another link.
+    symlink("deep/g", top.join("base/other/to-g")).unwrap();
+    symlink("../tree/out", top.join("base/other/to-out")).unwrap();
+    let (seen, failures) =
+        sections_and_failures(collect(&following_beneath(&top.join("base"), &top.join("base/tree"))));
     let names: Vec<&str> = seen.keys().map(|name| std::str::from_utf8(name).unwrap()).collect();
     let expected = [
         "",
@@ -511,13 +520,15 @@ fn followed_links_stay_beneath_the_base() {
     ];
     assert_eq!(names, expected);
     assert_eq!(seen[&b"twice"[..]].0, Some(EntryKind::Regular { size: 4 }));
-    let told = |name: &str| &failures[at("base/tree").join(name).as_os_str().as_bytes()];
+    let tree = top.join("base/tree");
     for name in ["out", "secret", "out-and-in", "absolute-out", "absolute-up", "directory/to-out"] {
-        let (kind, detail) = told(name);
+        let (kind, detail) = &failures[tree.join(name).as_os_str().as_bytes()];
         assert!(*kind == FailureKind::Unreadable && detail.contains("leads out"), "{name} {detail}");
     }
     let dangling = (FailureKind::Missing, "a link to 'gone', which is not there".to_owned());
-    assert_eq!(*told("dangling"), dangling);
-    assert!(told("self").1.contains("leads back") && told("d/up").1.contains("leads back"));
+    assert_eq!(failures[tree.join("dangling").as_os_str().as_bytes()], dangling);
+    for name in ["self", "d/up"] {
+        assert!(failures[tree.join(name).as_os_str().as_bytes()].1.contains("leads back"), "{name}");
+    }
     assert_eq!(failures.len(), 9, "{failures:?}");
 }

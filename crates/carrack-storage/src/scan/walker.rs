@@ -1,10 +1,11 @@
 //! One thread of the scan: walks directories depth-first and hands on their entries.
 //!
-//! What it holds is bounded whatever the tree. A directory is read one bufferful after the other, and its files go out
-//! in sections at once; only the names of subdirectories wait, up to [`CHILDREN_BYTES_MAX`] and one bufferful of them.
-//! Levels beyond `open_levels_max` read with the small buffer and let few names wait, and those beneath them on the
-//! stack give up descriptor and path: a path has at most 32,768 components, so even the deepest tree with the widest
-//! levels takes less than 80 MiB. A level whose last subdirectory is entered leaves the stack first.
+//! Its memory is bounded for every tree. A directory is read one bufferful after the other, and its files are
+//! handed on in sections at once; only the names of subdirectories wait, up to [`CHILDREN_BYTES_MAX`] and one
+//! bufferful of them. Levels beyond `open_levels_max` use the small buffer and keep few waiting names, and
+//! those beneath them on the stack release descriptor and path. A path has at most 32,768 components, so even
+//! the deepest tree with the widest levels takes less than 80 MiB. A level is popped from the stack before
+//! its last subdirectory is entered.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -23,23 +24,25 @@ use rustix::io::Errno;
 use super::inspect::{Inspected, Inspector};
 use super::level::Level;
 use super::lineage::Lineage;
-use super::queue::{Child, Task, TaskQueue};
+use super::queue::{ChildDirectory, ScanTask, TaskQueue};
 use super::{Found, RootKind, Scan, ScanRoot};
-use crate::extras_source::Spot;
+use crate::extras_source::AttributeHolder;
 use crate::source_error::source_failure_kind_of;
 use crate::status::metadata_of;
 use crate::{Identity, Root};
 
-/// One `getdents` call's worth of names, as glibc has it.
+/// Bytes of the names of one `getdents` call, as in glibc.
 const LISTING_BYTES: usize = 32 << 10;
 
-/// The same in levels beyond `open_levels_max`; holds the longest name of any file system (1,024 bytes on FUSE).
+/// The same in levels beyond `open_levels_max`; holds the longest name of any file system (1,024 bytes on
+/// FUSE).
 const LISTING_BYTES_DEEP: usize = 2 << 10;
 
-/// Subdirectories' names that may wait before the walk goes down: most directories are listed to the end first.
+/// Bytes of waiting subdirectory names before the walk descends: most directories are listed completely
+/// first.
 const CHILDREN_BYTES_MAX: usize = 32 << 10;
 
-/// What is said of a directory that a followed link leads to, or that is reached from there, and that is being walked already.
+/// The message for a directory that is reached through a followed link while it is being walked.
 const LEADS_BACK: &str = "a link leads back to a directory that it stands in";
 
 type Flow = ControlFlow<()>;
@@ -51,7 +54,7 @@ pub(super) struct Walker<'a> {
     found: &'a (dyn Fn(Found) -> Flow + Sync),
     open_levels_max: usize,
     stack: Vec<Level>,
-    /// The next section of the directory that is read at present.
+    /// The next section of the present directory.
     entries: Vec<Entry>,
     inspector: Inspector<'a>,
     listing: Box<[MaybeUninit<u8>]>,
@@ -76,7 +79,7 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// Takes tasks until there are none.
+    /// Performs tasks until there are none.
     pub fn run(mut self) {
         while let Some((task, _lease)) = self.queue.take() {
             if self.perform(task).is_break() {
@@ -85,10 +88,10 @@ impl<'a> Walker<'a> {
         }
     }
 
-    fn perform(&mut self, task: Task) -> Flow {
+    fn perform(&mut self, task: ScanTask) -> Flow {
         match task {
-            Task::Root(index) => self.begin_root(index)?,
-            Task::Directory(child) => self.enter(&child)?,
+            ScanTask::Root(index) => self.begin_root(index)?,
+            ScanTask::Directory(child) => self.enter(&child)?,
         }
         while let Some(level) = self.stack.pop() {
             self.step(level)?;
@@ -109,8 +112,13 @@ impl<'a> Walker<'a> {
                 match root.open_directory(&RelPath::root()) {
                     Ok(handle) => self.begin(handle, Arc::new(directory), None),
                     Err(error) => {
-                        let held = || root.enter_directory(&RelPath::root());
-                        self.begin_unlisted(held, Arc::new(directory), None, &error)
+                        let directory = Arc::new(directory);
+                        self.begin_unlisted(
+                            || root.enter_directory(&RelPath::root()),
+                            directory,
+                            None,
+                            &error,
+                        )
                     }
                 }
             }
@@ -122,7 +130,7 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// A root that is one file or link.
+    /// Hands on a root that is one file or link.
     fn begin_name(
         &mut self,
         root: &Root,
@@ -153,7 +161,7 @@ impl<'a> Walker<'a> {
                 self.give(Found::Section(section, root.identity().dev))
             }
             Inspected::Directory => self.skipped(&directory, name.to_bytes(), "a directory"),
-            // Within a tree it is left out; a source that was named by itself has to be copied.
+            // Within a tree it is left out; as a source that the user named it is a failure.
             Inspected::Skipped(what) => {
                 let detail = format!("{what}, which is not copied");
                 self.failed(&directory, name.to_bytes(), FailureKind::NotAFile, detail)
@@ -162,19 +170,23 @@ impl<'a> Walker<'a> {
         }
     }
 
-    fn enter(&mut self, child: &Child) -> Flow {
+    fn enter(&mut self, child: &ChildDirectory) -> Flow {
         let root = &self.scan.roots[child.directory.root_index as usize].root;
         match root.open_inner(child.parent.as_fd(), &child.directory.source) {
             Ok(handle) => self.begin(handle, Arc::clone(&child.directory), child.lineage.as_ref()),
             Err(errno) => {
-                let held = || Ok(root.enter_inner(child.parent.as_fd(), &child.directory.source)?);
                 let (directory, lineage) = (Arc::clone(&child.directory), child.lineage.as_ref());
-                self.begin_unlisted(held, directory, lineage, &errno.into())
+                self.begin_unlisted(
+                    || Ok(root.enter_inner(child.parent.as_fd(), &child.directory.source)?),
+                    directory,
+                    lineage,
+                    &errno.into(),
+                )
             }
         }
     }
 
-    /// Begins a directory that can't be listed: what the list of names has in it is looked up by name.
+    /// Begins a directory that can't be listed: the filter's names in it are inspected one by one.
     fn begin_unlisted(
         &mut self,
         open: impl FnOnce() -> io::Result<OwnedFd>,
@@ -206,7 +218,7 @@ impl<'a> Walker<'a> {
         ON
     }
 
-    /// Puts a directory that was just opened on the stack.
+    /// Pushes a directory that was just opened on the stack.
     fn begin(&mut self, handle: OwnedFd, directory: Arc<Directory>, above: Option<&Arc<Lineage>>) -> Flow {
         let stat = match fstat(&handle) {
             Ok(stat) => stat,
@@ -220,14 +232,15 @@ impl<'a> Walker<'a> {
         if self.is_elsewhere(&directory, identity) {
             return self.skipped(&directory, b"", "on another file system");
         }
-        let lineage = match self.follows_links() {
-            true => match Lineage::enter(identity, above.cloned()) {
+        let lineage = if self.follows_links() {
+            match Lineage::enter(identity, above.cloned()) {
                 None => return self.failed(&directory, b"", FailureKind::ReadError, LEADS_BACK.to_owned()),
                 entered => entered,
-            },
-            false => None,
+            }
+        } else {
+            None
         };
-        let spot = Spot::Open(handle.as_fd());
+        let spot = AttributeHolder::Open(handle.as_fd());
         let extras = self.scan.extras.as_ref().and_then(|extras| extras.read(spot, stat.st_uid, stat.st_gid));
         let sealing = self.scan.record.as_ref().and_then(|record| record.begin(handle.as_fd()));
         let mut level = Level::new(directory, handle, identity, metadata_of(&stat), extras, lineage);
@@ -239,14 +252,14 @@ impl<'a> Walker<'a> {
         ON
     }
 
-    /// Whether a directory lies on a file system that is not wanted.
+    /// Returns true if a directory lies on a file system that is left out.
     fn is_elsewhere(&self, directory: &Directory, identity: Identity) -> bool {
         let root = &self.scan.roots[directory.root_index as usize].root;
         let is_on_one = self.scan.filter.as_ref().is_some_and(|filter| filter.is_on_one_file_system());
         is_on_one && identity.dev != root.identity().dev
     }
 
-    /// Does the next thing in `level`, which was the top of the stack.
+    /// Makes one step in `level`, which was the top of the stack.
     fn step(&mut self, mut level: Level) -> Flow {
         if level.is_done() {
             self.leave(&level);
@@ -268,7 +281,7 @@ impl<'a> Walker<'a> {
         flow
     }
 
-    /// The level is complete: the one beneath it is on top now.
+    /// Restores the path of the level beneath a complete one, which becomes the top.
     fn leave(&mut self, level: &Level) {
         if let Some(below) = self.stack.last_mut() {
             below.recover_place(level.directory());
@@ -290,17 +303,18 @@ impl<'a> Walker<'a> {
             self.stack.push(level);
         }
         let Some(Ok(directory)) = first else { return ON };
-        match self.queue.offer(Child { parent, directory, lineage }) {
+        match self.queue.offer(ChildDirectory { parent, directory, lineage }) {
             Some(child) => self.enter(&child),
             None => ON,
         }
     }
 
-    /// Reads on in the level's listing, to its end if not too many subdirectories turn up.
+    /// Continues the level's listing, to its end unless too many subdirectories wait.
     fn list(&mut self, level: &mut Level, handle: BorrowedFd<'_>) -> Flow {
-        let (bytes, children_max) = match self.stack.len() < self.open_levels_max {
-            true => (LISTING_BYTES, CHILDREN_BYTES_MAX),
-            false => (LISTING_BYTES_DEEP, 1),
+        let (bytes, children_max) = if self.stack.len() < self.open_levels_max {
+            (LISTING_BYTES, CHILDREN_BYTES_MAX)
+        } else {
+            (LISTING_BYTES_DEEP, 1)
         };
         let mut buffer = mem::take(&mut self.listing);
         let flow = self.list_with(level, handle, &mut buffer[..bytes], children_max);
@@ -373,7 +387,7 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// Looks at a name; at what a link leads to, if `follow` or all links are followed.
+    /// Inspects a name; follows a link if `follow` is set or all links are followed.
     fn inspect(
         &mut self,
         directory: &Directory,
@@ -384,9 +398,10 @@ impl<'a> Walker<'a> {
     ) -> Inspected {
         let follow = follow || self.follows_links() && may_be_link(listed_type);
         let root = &self.scan.roots[directory.root_index as usize].root;
-        match follow && root.is_confined() {
-            true => self.inspector.inspect_within(root, directory, handle, name),
-            false => self.inspector.inspect(handle, name, listed_type, follow),
+        if follow && root.is_confined() {
+            self.inspector.inspect_within(root, directory, handle, name)
+        } else {
+            self.inspector.inspect(handle, name, listed_type, follow)
         }
     }
 
@@ -394,7 +409,7 @@ impl<'a> Walker<'a> {
         self.scan.filter.as_ref().is_some_and(|filter| filter.follows_links())
     }
 
-    /// Why the user does not want it, if so.
+    /// The reason why the filter rejects an entry, if it does.
     fn left_out(&self, directory: &RelPath, name: &[u8], inspected: &Inspected) -> Option<&'static str> {
         let filter = self.scan.filter.as_ref()?;
         match inspected {
@@ -404,7 +419,7 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// Hands on what was read of the level since the last time, and its metadata with the first section.
+    /// Hands on the waiting entries of the level, with its metadata in the first section.
     fn hand_on(&mut self, level: &mut Level) -> Flow {
         let (metadata, extras) = (level.metadata.take(), level.extras.take());
         if self.entries.is_empty() && metadata.is_none() {
@@ -415,7 +430,7 @@ impl<'a> Walker<'a> {
         self.give(Found::Section(Section { directory, metadata, extras, entries }, level.device()))
     }
 
-    /// A file's second name, and any further one, brings no contents.
+    /// Replaces a further name of a file by an entry without contents.
     fn one_of_several(&self, directory: &Directory, entry: &mut Entry, file: Option<(Identity, u32)>) {
         let (Some((file, names)), Some(extras)) = (file, &self.scan.extras) else { return };
         let Ok(path) = directory.sink.join(&entry.name) else { return };
@@ -438,7 +453,7 @@ impl<'a> Walker<'a> {
         self.give(Found::Skipped { path, reason: reason.to_owned() })
     }
 
-    /// The directory itself could not be read.
+    /// Reports a directory that could not be read.
     fn failed_io(&self, directory: &Directory, error: &io::Error) -> Flow {
         self.failed(directory, b"", source_failure_kind_of(error), error.to_string())
     }
@@ -448,7 +463,7 @@ impl<'a> Walker<'a> {
         self.give(Found::Failed(EntryFailure { path, kind, detail }))
     }
 
-    /// Hands it to the caller, unless the scan was stopped.
+    /// Calls the consumer, unless the scan was stopped.
     fn give(&self, found: Found) -> Flow {
         if self.queue.is_stopped() { ControlFlow::Break(()) } else { (self.found)(found) }
     }

@@ -1,4 +1,4 @@
-//! The TCP connections of a lane whose objects go another way.
+//! The TCP connections of a lane whose objects travel by RMA.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,29 +9,32 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 use crate::endpoint::TransportError;
 
-/// How long the last messages of an end that has hung up may take: they come by another way.
+/// The time limit for the last messages of an end that has closed its connections: they arrive over the
+/// fabric.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// A byte on the first of them says: look at what has come. Whoever hangs up is gone.
-pub(super) struct Bell {
+/// Wakes the other end by a byte on the first connection. A closed connection shows that the other end is
+/// gone.
+pub(super) struct WakeSockets {
     sockets: Vec<OwnedFd>,
     hung_up: Option<Instant>,
 }
 
-impl Bell {
+impl WakeSockets {
     /// At least one socket.
-    pub(super) fn new(sockets: Vec<OwnedFd>) -> Bell {
-        Bell { sockets, hung_up: None }
+    pub(super) fn new(sockets: Vec<OwnedFd>) -> WakeSockets {
+        WakeSockets { sockets, hung_up: None }
     }
 
-    /// Wakes the other end. One that has not heard so many bytes yet will look anyhow, and one that is gone hears nothing.
+    /// Wakes the other end. Errors are ignored: a full socket has unread bytes, which wake the other end
+    /// anyway.
     pub(super) fn ring(&self) {
         if let Some(socket) = self.sockets.first() {
             let _ = send(socket, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
         }
     }
 
-    /// Whether it was rung since the last time.
+    /// Returns true if the other end has rung since the last call.
     pub(super) fn listen(&mut self) -> Result<bool, TransportError> {
         let (mut rung, mut was_rung) = ([0; 64], false);
         while let (Some(socket), None) = (self.sockets.first(), self.hung_up) {
@@ -46,7 +49,7 @@ impl Bell {
         Ok(was_rung)
     }
 
-    /// An end that has hung up before all was said and done.
+    /// Fails if the other end closed its connections early.
     pub(super) fn check(&self) -> Result<(), TransportError> {
         match self.hung_up {
             Some(moment) if moment.elapsed() > LAST_WORDS => Err(TransportError::ClosedEarly),
@@ -54,7 +57,7 @@ impl Bell {
         }
     }
 
-    /// Readable when it was rung.
+    /// Readable when the other end has rung.
     pub(super) fn readiness(&self) -> Option<BorrowedFd<'_>> {
         self.sockets.first().filter(|_| self.hung_up.is_none()).map(AsFd::as_fd)
     }

@@ -1,4 +1,4 @@
-//! The ends of a stream: the loopback's, with the stream's seal.
+//! The endpoints of a stream: the loopback's endpoints with the stream's seal.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -13,17 +13,17 @@ use crate::endpoint::{
 use crate::loopback::{LoopbackReceiver, LoopbackSender, NO_TAG};
 use crate::seal::{Seal, Tag};
 
-/// How long whoever sends waits for a slot that the other end reads from, before it looks again.
+/// The sender's wait for a free shared slot.
 const SLOT_WAIT: Duration = Duration::from_micros(200);
 
 /// The source's end.
 pub(super) struct FabricSender {
     hub: LoopbackSender,
     seal: Option<Seal>,
-    /// What the other end may read: the slots of sealed objects, where nobody else may know what is in them. Others, in which
-    /// files lie as they are, it can't read then.
+    /// Set at protection level `private`: the slots that the other end may read, for sealed objects only. The
+    /// slots with plain file data are then not readable for it.
     shared: Option<SlotPool>,
-    /// Sealed nowhere yet: it waits for such a slot.
+    /// An unsealed object that waits for a shared slot.
     waiting: Option<Outgoing>,
 }
 
@@ -33,7 +33,7 @@ impl FabricSender {
         FabricSender { hub, seal, shared: hides.then(|| shared.clone()), waiting: None }
     }
 
-    /// Seals the object that waits and gives it to the hub, if there is a slot for it.
+    /// Seals the waiting object and gives it to the hub, if a slot is free.
     fn depart(&mut self) {
         let Some(Outgoing { header, payload }) = self.waiting.take() else { return };
         let Payload::Slot(mut slot) = payload else { return };

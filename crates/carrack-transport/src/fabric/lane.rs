@@ -1,4 +1,4 @@
-//! A lane's endpoint, from its opening to its hub.
+//! A lane's fabric endpoint, from its opening to its hub.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::source::FabricSource;
 use super::{Aside, SinkLane, SourceLane, Wanted};
 use crate::endpoint::TransportError;
 
-/// An endpoint that is open, with its lane's slots registered; no peer is known to it.
+/// An open endpoint with the lane's registered slots, and no peer yet.
 pub struct OpenLane {
     endpoint: Endpoint,
     name: Vec<u8>,
@@ -25,18 +25,18 @@ impl std::fmt::Debug for OpenLane {
 }
 
 impl OpenLane {
-    /// At a source, whose other end shall read these slots.
+    /// Opens a source's endpoint. The sink reads from these slots.
     ///
     /// # Errors
-    /// The provider is not there, or does not take the memory.
+    /// The provider is missing, or does not take the memory.
     pub fn of_source(wanted: &Wanted<'_>, shared: SlotPool) -> Result<OpenLane, String> {
         OpenLane::open(wanted, shared, Sharing::PeersRead).map_err(|error| error.to_string())
     }
 
-    /// At a sink, which reads into these slots.
+    /// Opens a sink's endpoint, which reads into these slots.
     ///
     /// # Errors
-    /// The provider is not there, or does not take the memory.
+    /// The provider is missing, or does not take the memory.
     pub fn of_sink(wanted: &Wanted<'_>, slots: SlotPool) -> Result<OpenLane, String> {
         OpenLane::open(wanted, slots, Sharing::Local).map_err(|error| error.to_string())
     }
@@ -48,16 +48,16 @@ impl OpenLane {
         Ok(OpenLane { endpoint, name, slots, region })
     }
 
-    /// For the other end, which gets it over the control channel.
+    /// The endpoint's name for the other end, which gets it over the control channel.
     pub fn name(&self) -> &[u8] {
         &self.name
     }
 
-    /// The source's hub, connected to the sink's of this name. An operation that is under way for longer than `stall` ends
-    /// the session.
+    /// The source's hub, connected to the sink's endpoint `peer`. An operation that is under way for longer
+    /// than `stall` ends the session.
     ///
     /// # Errors
-    /// It is no name of this provider's.
+    /// `peer` is not a name of this provider.
     pub fn into_source(
         self,
         peer: &[u8],
@@ -69,10 +69,10 @@ impl OpenLane {
         Ok((Box::new(hub), ends))
     }
 
-    /// The sink's hub, connected to the source's of this name; as [`into_source`](OpenLane::into_source).
+    /// The sink's hub, connected to the source's endpoint `peer`; as [`into_source`](OpenLane::into_source).
     ///
     /// # Errors
-    /// It is no name of this provider's.
+    /// `peer` is not a name of this provider.
     pub fn into_sink(
         self,
         peer: &[u8],
@@ -85,14 +85,22 @@ impl OpenLane {
     }
 }
 
-/// Of what is offered, what is attached to the nodes, or else the library's favourite.
+/// The first offer near the wanted nodes, or else the first one on the network, or else libfabric's first.
 fn nearest(wanted: &Wanted<'_>) -> Result<Offer, FabricError> {
     let source = wanted.source.filter(|_| wanted.provider != "shm").map(|address| address.to_string());
     let mut offers = usable_offers(&Filter { provider: Some(wanted.provider.to_owned()), source })?;
-    let is_on = |offer: &Offer| wanted.network.is_empty() || offer.description.fabric == wanted.network;
-    let is_near = |offer: &Offer| {
-        offer.description.numa_node.is_some_and(|node| wanted.nodes.contains(node)) && is_on(offer)
-    };
-    let place = offers.iter().position(is_near).or_else(|| offers.iter().position(is_on)).unwrap_or(0);
-    Ok(offers.swap_remove(place))
+    let index = offers
+        .iter()
+        .position(|offer| is_on_network(offer, wanted) && is_near(offer, wanted))
+        .or_else(|| offers.iter().position(|offer| is_on_network(offer, wanted)))
+        .unwrap_or(0);
+    Ok(offers.swap_remove(index))
+}
+
+fn is_on_network(offer: &Offer, wanted: &Wanted<'_>) -> bool {
+    wanted.network.is_empty() || offer.description.fabric == wanted.network
+}
+
+fn is_near(offer: &Offer, wanted: &Wanted<'_>) -> bool {
+    offer.description.numa_node.is_some_and(|node| wanted.nodes.contains(node))
 }

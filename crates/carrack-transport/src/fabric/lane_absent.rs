@@ -1,4 +1,4 @@
-//! In place of a lane's endpoint, in a build without libfabric's headers: there is none.
+//! Replaces a lane's endpoint in a build without libfabric's headers: every call to open it fails.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -8,24 +8,24 @@ use carrack_machine::SlotPool;
 use super::{Aside, SinkLane, SourceLane, Wanted};
 use crate::endpoint::TransportError;
 
-/// An endpoint that is open. There is none.
+/// An open endpoint, of which this build has none.
 #[derive(Debug)]
 pub struct OpenLane(Infallible);
 
 impl OpenLane {
     /// # Errors
-    /// Always: why there is none.
+    /// Always, with the reason.
     pub fn of_source(_wanted: &Wanted<'_>, _shared: SlotPool) -> Result<OpenLane, String> {
         Err(super::survey::ABSENT.to_owned())
     }
 
     /// # Errors
-    /// Always: why there is none.
+    /// Always, with the reason.
     pub fn of_sink(_wanted: &Wanted<'_>, _slots: SlotPool) -> Result<OpenLane, String> {
         Err(super::survey::ABSENT.to_owned())
     }
 
-    /// Its name.
+    /// The endpoint's name.
     pub fn name(&self) -> &[u8] {
         match self.0 {}
     }

@@ -1,14 +1,14 @@
-//! What the hubs say to each other, little-endian:
+//! The messages between the hubs, little-endian:
 //!
 //! | message | bytes |
 //! | --- | --- |
-//! | offer | 1, stream u32, sequence u64, frame header (80), tag of the seal (16; zeros where there is none), address u64, key u64 |
+//! | offer | 1, stream u32, sequence u64, frame header (80), seal's tag (16 or zeros), address u64, key u64 |
 //! | taken | 2, stream u32, sequence u64 |
-//! | finished | 3, stream u32, sequence u64: how many there were |
-//! | gone | 4, stream u32, sequence u64 of no meaning: the sender of this takes or brings nothing more |
+//! | finished | 3, stream u32, sequence u64: the number of objects |
+//! | gone | 4, stream u32, sequence u64 without meaning: the sender takes or brings no more objects |
 //! | hello | 5, as above: makes the connection |
 //!
-//! They are not sealed, and need not be: who changes one makes a seal break, or the session end.
+//! They need no seal: a changed message breaks the seal of an object, or ends the session.
 
 use carrack_fabric::Place;
 use carrack_wire::HEADER_BYTES;
@@ -16,7 +16,7 @@ use carrack_wire::HEADER_BYTES;
 use crate::seal::{TAG_BYTES, Tag};
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum MessageKind {
     Offer { header: [u8; HEADER_BYTES], tag: Tag, place: Place },
     Taken,
     Finished,
@@ -25,10 +25,10 @@ pub(super) enum Kind {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Message {
+pub(super) struct HubMessage {
     pub(super) stream: usize,
     pub(super) sequence: u64,
-    pub(super) kind: Kind,
+    pub(super) kind: MessageKind,
 }
 
 const HEAD_BYTES: usize = 13;
@@ -36,19 +36,19 @@ const TAG_AT: usize = HEAD_BYTES + HEADER_BYTES;
 const PLACE_AT: usize = TAG_AT + TAG_BYTES;
 const OFFER_BYTES: usize = PLACE_AT + 16;
 
-impl Message {
+impl HubMessage {
     pub(super) fn encode(&self) -> Vec<u8> {
         let code = match self.kind {
-            Kind::Offer { .. } => 1,
-            Kind::Taken => 2,
-            Kind::Finished => 3,
-            Kind::Gone => 4,
-            Kind::Hello => 5,
+            MessageKind::Offer { .. } => 1,
+            MessageKind::Taken => 2,
+            MessageKind::Finished => 3,
+            MessageKind::Gone => 4,
+            MessageKind::Hello => 5,
         };
         let mut bytes = vec![code];
         bytes.extend((self.stream as u32).to_le_bytes());
         bytes.extend(self.sequence.to_le_bytes());
-        if let Kind::Offer { header, tag, place } = &self.kind {
+        if let MessageKind::Offer { header, tag, place } = &self.kind {
             bytes.extend(header);
             bytes.extend(tag);
             bytes.extend(place.address.to_le_bytes());
@@ -57,25 +57,28 @@ impl Message {
         bytes
     }
 
-    /// Nothing for what is no message.
-    pub(super) fn decode(bytes: &[u8]) -> Option<Message> {
-        let word = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+    /// `None` for malformed bytes.
+    pub(super) fn decode(bytes: &[u8]) -> Option<HubMessage> {
         let stream = u32::from_le_bytes(bytes.get(1..5)?.try_into().ok()?) as usize;
-        let sequence = word(5)?;
+        let sequence = word(bytes, 5)?;
         let kind = match (bytes[0], bytes.len()) {
-            (1, OFFER_BYTES) => Kind::Offer {
+            (1, OFFER_BYTES) => MessageKind::Offer {
                 header: bytes[HEAD_BYTES..TAG_AT].try_into().ok()?,
                 tag: bytes[TAG_AT..PLACE_AT].try_into().ok()?,
-                place: Place { address: word(PLACE_AT)?, key: word(PLACE_AT + 8)? },
+                place: Place { address: word(bytes, PLACE_AT)?, key: word(bytes, PLACE_AT + 8)? },
             },
-            (2, HEAD_BYTES) => Kind::Taken,
-            (3, HEAD_BYTES) => Kind::Finished,
-            (4, HEAD_BYTES) => Kind::Gone,
-            (5, HEAD_BYTES) => Kind::Hello,
+            (2, HEAD_BYTES) => MessageKind::Taken,
+            (3, HEAD_BYTES) => MessageKind::Finished,
+            (4, HEAD_BYTES) => MessageKind::Gone,
+            (5, HEAD_BYTES) => MessageKind::Hello,
             _ => return None,
         };
-        Some(Message { stream, sequence, kind })
+        Some(HubMessage { stream, sequence, kind })
     }
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
 #[cfg(test)]
@@ -86,20 +89,20 @@ mod tests {
     fn messages_are_what_was_said() {
         let place = Place { address: 1 << 40, key: u64::MAX };
         let kinds = [
-            Kind::Offer { header: [7; HEADER_BYTES], tag: [9; TAG_BYTES], place },
-            Kind::Taken,
-            Kind::Finished,
-            Kind::Gone,
-            Kind::Hello,
+            MessageKind::Offer { header: [7; HEADER_BYTES], tag: [9; TAG_BYTES], place },
+            MessageKind::Taken,
+            MessageKind::Finished,
+            MessageKind::Gone,
+            MessageKind::Hello,
         ];
         for kind in kinds {
-            let message = Message { stream: 3, sequence: 1 << 33, kind };
+            let message = HubMessage { stream: 3, sequence: 1 << 33, kind };
             let bytes = message.encode();
-            assert_eq!(Message::decode(&bytes), Some(message));
+            assert_eq!(HubMessage::decode(&bytes), Some(message));
             for end in 0..bytes.len() {
-                assert_eq!(Message::decode(&bytes[..end]), None, "{end} bytes");
+                assert_eq!(HubMessage::decode(&bytes[..end]), None, "{end} bytes");
             }
-            assert_eq!(Message::decode(&[bytes, vec![0]].concat()), None);
+            assert_eq!(HubMessage::decode(&[bytes, vec![0]].concat()), None);
         }
     }
 }

@@ -1,22 +1,23 @@
-//! Objects over RMA, as LADS moves them (L4): the source offers an object, the sink reads it into a slot of its own and
-//! says that it has it. One [`Hub`] at each end serves all streams of a lane over one fabric endpoint; the streams' ends are
-//! driven by I/O threads and the comm thread as those of any other transport.
+//! Objects over RMA, as LADS moves them (L4): the source offers an object, the sink reads it into its own
+//! slot and acknowledges it. One [`Hub`] at each end serves all streams of a lane over one fabric endpoint.
+//! I/O threads and the comm thread drive the streams' endpoints as for any other transport.
 //!
-//! A hub is turned by one thread (a lane's comm thread), which never waits in it. Both ends know each other's endpoint by
-//! name, which the control channel has carried. The lane's TCP connections stand aside: their secrets seal the objects, a byte on
-//! one of them wakes the other end where its provider can't, and they end when the other process does.
+//! A lane's comm thread drives the hub and never waits in it. Each end knows the other endpoint's name from
+//! the control channel. The lane's TCP connections carry no objects: their secrets seal the objects, a byte
+//! on the first wakes the other end where the provider can't, and their closing shows that the other process
+//! is gone.
 //!
-//! | room | what is there |
+//! | module | content |
 //! | --- | --- |
-//! | `message` | what the hubs say to each other |
-//! | `wire` | the endpoint, what waits to be said, and when to look again |
-//! | `bell` | the TCP connections that stand aside |
+//! | `message` | the messages between the hubs |
+//! | `wire` | the endpoint, its unsent messages, and the time of the next poll |
+//! | `bell` | the TCP connections without objects |
 //! | `source`, `sink` | the two hubs |
-//! | `ends` | the streams' ends, which seal and open |
-//! | `lane` | a lane's endpoint, from its opening to its hub |
-//! | `survey` | what libfabric offers here |
+//! | `ends` | the streams' endpoints, which seal and open |
+//! | `lane` | a lane's fabric endpoint, from its opening to its hub |
+//! | `survey` | libfabric's offers on this host |
 //!
-//! Without the cargo feature `fabric` there is only the reason why there is none.
+//! Without the cargo feature `fabric`, every call fails with the reason.
 
 #[cfg(feature = "fabric")]
 mod bell;
@@ -51,45 +52,47 @@ use crate::seal::Seal;
 pub use lane::OpenLane;
 pub use survey::{Offered, is_installed_device, library, offers, usable_offers};
 
-/// Objects of a stream that may be offered and not taken: what a long path or a sink at work holds back.
+/// Offered objects of a stream that the sink has not taken: a long path or busy storage at the sink delays
+/// them.
 pub const WINDOW: usize = 16;
 
-/// Slots that sealed objects of one stream can be in at a time: those that are offered, and those on their way to that.
+/// Slots for sealed objects of one stream: the offered ones, and three on their way to an offer.
 pub const SEALED_SLOTS: usize = WINDOW + 3;
 
-/// What moves a lane's objects behind its endpoints. Dropped, it withdraws the memory that the other end could read.
+/// Moves a lane's objects behind its endpoints. When dropped, it withdraws the memory that the other end
+/// could read.
 pub trait Hub: Send {
-    /// Goes on with what there is, without waiting. Says for how long it may be left alone if none of its descriptors is
-    /// ready.
+    /// Does all work that needs no waiting. Returns the time after which to call it again if none of its
+    /// descriptors becomes ready before.
     ///
     /// # Errors
-    /// The provider's, or the other end's: the session is over.
+    /// The provider's error, or the other end's. The session is over.
     fn turn(&mut self) -> Result<Duration, TransportError>;
 
-    /// Ready, as `poll` says it, when it is to be turned.
+    /// The descriptors and the `poll` events that ask for the next turn.
     fn readiness(&self) -> Vec<(BorrowedFd<'_>, PollFlags)>;
 }
 
-/// A source's hub, and the ends of its streams.
+/// A source's hub with the endpoints of its streams.
 pub type SourceLane = (Box<dyn Hub>, Vec<Box<dyn SendEndpoint>>);
 
-/// A sink's hub, and the ends of its streams.
+/// A sink's hub with the endpoints of its streams.
 pub type SinkLane = (Box<dyn Hub>, Vec<Box<dyn ReceiveEndpoint>>);
 
-/// A stream's TCP connection, which stands aside, and what seals the stream's objects.
+/// A stream's TCP connection without objects, and the seal of the stream's objects.
 pub struct Aside {
-    /// Connected to the other end.
+    /// The connection to the other end.
     pub socket: OwnedFd,
-    /// Nothing where objects are clear.
+    /// `None` where objects are clear.
     pub seal: Option<Seal>,
 }
 
-/// What an endpoint is wanted on.
+/// The requirements on a fabric endpoint.
 #[derive(Clone, Debug)]
 pub struct Wanted<'a> {
-    /// As libfabric names it.
+    /// The provider's name in libfabric.
     pub provider: &'a str,
-    /// The network that both ends are on, as libfabric names it; empty for any.
+    /// The common network of both ends, as libfabric names it; empty for any.
     pub network: &'a str,
     /// The address of this host that the other end reaches.
     pub source: Option<IpAddr>,

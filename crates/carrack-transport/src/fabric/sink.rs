@@ -1,4 +1,5 @@
-//! The sink's hub: reads what is offered into slots of its own, and gives it to the streams in the order of the offers.
+//! The sink's hub: reads offered objects into its own slots and gives them to the streams in the order of the
+//! offers.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::fd::BorrowedFd;
@@ -9,19 +10,19 @@ use carrack_machine::{Slot, SlotPool};
 use carrack_wire::{FrameHeader, FrameKind};
 use rustix::event::PollFlags;
 
-use super::bell::Bell;
+use super::bell::WakeSockets;
 use super::ends::FabricReceiver;
-use super::message::{Kind, Message};
-use super::wire::{Wire, failed, nonsense};
+use super::message::{HubMessage, MessageKind};
+use super::wire::{HubWire, failed, nonsense};
 use super::{Aside, Hub, WINDOW};
 use crate::endpoint::{Incoming, Outgoing, Patience, Payload, ReceiveEndpoint, SendEndpoint, TransportError};
 use crate::loopback::{LoopbackSender, loopback_pair};
 use crate::seal::Tag;
 
-/// Reads that are begun before what is there is handed on: some providers copy at once.
+/// Reads begun in one turn before objects are delivered: some providers copy at once.
 const READS_A_TURN: usize = 2;
 
-struct Offer {
+struct ObjectOffer {
     stream: usize,
     sequence: u64,
     header: FrameHeader,
@@ -29,41 +30,48 @@ struct Offer {
     place: Place,
 }
 
-struct Stream {
-    /// The way to the stream's end; nothing when there is nobody, or nothing more comes.
+struct SinkStream {
+    /// The queue to the stream's endpoint; `None` when the endpoint is gone or has all objects.
     objects: Option<LoopbackSender>,
-    /// Of the next object that the stream's end gets.
+    /// The sequence number of the next object for the stream's endpoint.
     next: u64,
-    /// What was read and is not delivered.
+    /// Objects that were read and not delivered.
     ready: BTreeMap<u64, (Incoming, Tag)>,
-    /// How many there will be, once that was said.
+    /// The number of objects, once the source has finished.
     count: Option<u64>,
-    /// What was offered so far: messages keep their order.
+    /// Objects offered so far: messages keep their order.
     offered: u64,
-    /// Offered and not taken: a peer may have [`WINDOW`].
+    /// Objects offered and not taken, [`WINDOW`] at most.
     open: usize,
 }
 
-impl Stream {
-    fn new(objects: LoopbackSender) -> Stream {
-        Stream { objects: Some(objects), next: 0, ready: BTreeMap::new(), count: None, offered: 0, open: 0 }
+impl SinkStream {
+    fn new(objects: LoopbackSender) -> SinkStream {
+        SinkStream {
+            objects: Some(objects),
+            next: 0,
+            ready: BTreeMap::new(),
+            count: None,
+            offered: 0,
+            open: 0,
+        }
     }
 }
 
 /// The sink's hub.
 pub(super) struct FabricSink {
-    wire: Wire,
-    streams: Vec<Stream>,
+    wire: HubWire,
+    streams: Vec<SinkStream>,
     /// Offers that wait for a slot, first come first served.
-    offers: VecDeque<Offer>,
-    reading: HashMap<u64, Offer>,
+    offers: VecDeque<ObjectOffer>,
+    reading: HashMap<u64, ObjectOffer>,
     next_tag: u64,
     slots: SlotPool,
     region: Region,
 }
 
 impl FabricSink {
-    /// For these streams from the hub of this name, reading into slots of this pool, which is registered.
+    /// A hub for these streams, with the peer's hub of this name. Reads into the registered slots.
     pub(super) fn new(
         endpoint: Endpoint,
         peer_name: &[u8],
@@ -76,15 +84,15 @@ impl FabricSink {
         for Aside { socket, seal } in asides {
             let (sender, receiver) = loopback_pair()?;
             ends.push(Box::new(FabricReceiver::new(receiver, seal)));
-            streams.push(Stream::new(sender));
+            streams.push(SinkStream::new(sender));
             sockets.push(socket);
         }
-        let wire = Wire::new(endpoint, peer_name, Bell::new(sockets), stall)?;
+        let wire = HubWire::new(endpoint, peer_name, WakeSockets::new(sockets), stall)?;
         let (offers, reading) = (VecDeque::new(), HashMap::new());
         Ok((FabricSink { wire, streams, offers, reading, next_tag: 0, slots, region }, ends))
     }
 
-    /// Begins to read what was offered, as far as there are slots; whether anything was begun.
+    /// Begins to read offered objects while slots are free. Returns true if a read began.
     fn read_offers(&mut self) -> Result<bool, TransportError> {
         let mut has_moved = false;
         for _ in 0..READS_A_TURN {
@@ -101,15 +109,15 @@ impl FabricSink {
         Ok(has_moved)
     }
 
-    /// Whether nothing is to be done until the source says something.
+    /// Returns true if the hub has no work until the source's next message.
     fn is_done(&self) -> bool {
         self.offers.is_empty()
             && self.reading.is_empty()
             && self.streams.iter().all(|stream| stream.objects.is_none())
     }
 
-    /// Begins to read an object, or gets it at once if it is empty; false when the endpoint is full.
-    fn read(&mut self, offer: Offer, slot: Slot) -> Result<bool, TransportError> {
+    /// Begins to read an object; an empty one is taken at once. Returns false when the endpoint is full.
+    fn read(&mut self, offer: ObjectOffer, slot: Slot) -> Result<bool, TransportError> {
         let bytes = offer.header.body_len as usize;
         if bytes == 0 {
             self.take(offer, slot);
@@ -131,13 +139,13 @@ impl FabricSink {
         }
     }
 
-    /// The object is here: the source's slot is free.
-    fn take(&mut self, offer: Offer, slot: Slot) {
-        let Offer { stream: index, sequence, header, tag, .. } = offer;
+    /// Takes an object that has been read, and tells the source that its slot is free.
+    fn take(&mut self, offer: ObjectOffer, slot: Slot) {
+        let ObjectOffer { stream: index, sequence, header, tag, .. } = offer;
         let stream = &mut self.streams[index];
         stream.open -= 1;
         stream.ready.insert(sequence, (Incoming { header, slot }, tag));
-        self.wire.say(index, sequence, Kind::Taken);
+        self.wire.say(index, sequence, MessageKind::Taken);
     }
 
     fn hear(&mut self, event: Event) -> Result<(), TransportError> {
@@ -156,15 +164,15 @@ impl FabricSink {
     }
 
     fn hear_message(&mut self, bytes: &[u8]) -> Result<(), TransportError> {
-        let Some(Message { stream: index, sequence, kind }) = Message::decode(bytes) else {
+        let Some(HubMessage { stream: index, sequence, kind }) = HubMessage::decode(bytes) else {
             return Err(nonsense("no message of a hub"));
         };
         let stream = self.streams.get_mut(index).ok_or_else(|| nonsense("no such stream"))?;
         match kind {
-            Kind::Hello => {}
-            Kind::Finished => stream.count = Some(sequence),
-            Kind::Gone => stream.count = Some(stream.count.unwrap_or(stream.next)),
-            Kind::Offer { header, tag, place } => {
+            MessageKind::Hello => {}
+            MessageKind::Finished => stream.count = Some(sequence),
+            MessageKind::Gone => stream.count = Some(stream.count.unwrap_or(stream.next)),
+            MessageKind::Offer { header, tag, place } => {
                 let header = FrameHeader::decode(&header, self.slots.slot_bytes() as u32)?;
                 if header.kind == FrameKind::Control {
                     return Err(TransportError::ControlOnData);
@@ -173,14 +181,14 @@ impl FabricSink {
                     return Err(TransportError::NoCredit);
                 }
                 (stream.open, stream.offered) = (stream.open + 1, sequence + 1);
-                self.offers.push_back(Offer { stream: index, sequence, header, tag, place });
+                self.offers.push_back(ObjectOffer { stream: index, sequence, header, tag, place });
             }
-            Kind::Taken => return Err(nonsense("what a source doesn't say")),
+            MessageKind::Taken => return Err(nonsense("what a source doesn't say")),
         }
         Ok(())
     }
 
-    /// Gives a stream's end what it is waiting for, as far as it takes it.
+    /// Gives a stream's endpoint the next objects while it takes them.
     fn deliver(&mut self, index: usize) -> bool {
         let stream = &mut self.streams[index];
         let mut has_moved = false;
@@ -200,10 +208,10 @@ impl FabricSink {
             has_moved = true;
         }
         if is_gone {
-            self.wire.say(index, 0, Kind::Gone);
+            self.wire.say(index, 0, MessageKind::Gone);
         }
         if is_gone || stream.count.is_some_and(|count| stream.next >= count) {
-            // Its end hears that there is no more when this is dropped.
+            // Dropping the queue shows the endpoint the end of the stream.
             stream.objects = None;
             has_moved = true;
         }
@@ -213,7 +221,7 @@ impl FabricSink {
 
 impl Hub for FabricSink {
     fn turn(&mut self) -> Result<Duration, TransportError> {
-        // First: where a read is a copy that is made at once, it is over then, and goes on to its stream in this turn.
+        // Reads first: a provider that copies at once has then completed the read within this turn.
         let mut has_moved = self.read_offers()?;
         for event in self.wire.poll(!self.reading.is_empty())? {
             has_moved = true;
@@ -239,7 +247,7 @@ impl Drop for FabricSink {
     fn drop(&mut self) {
         for index in 0..self.streams.len() {
             if self.streams[index].objects.is_some() {
-                self.wire.say(index, 0, Kind::Gone);
+                self.wire.say(index, 0, MessageKind::Gone);
             }
         }
         self.wire.part();

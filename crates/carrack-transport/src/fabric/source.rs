@@ -1,4 +1,4 @@
-//! The source's hub: offers what its streams bring, and holds each slot until the sink has read it.
+//! The source's hub: offers the objects of its streams, and holds each slot until the sink has read it.
 
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
@@ -8,23 +8,24 @@ use carrack_fabric::{Endpoint, Event, Place, Region, Sharing};
 use carrack_machine::{Slot, SlotPool};
 use rustix::event::PollFlags;
 
-use super::bell::Bell;
+use super::bell::WakeSockets;
 use super::ends::FabricSender;
-use super::message::{Kind, Message};
-use super::wire::{Wire, failed, nonsense};
+use super::message::{HubMessage, MessageKind};
+use super::wire::{HubWire, failed, nonsense};
 use super::{Aside, Hub, WINDOW};
 use crate::endpoint::{Incoming, Patience, ReceiveEndpoint as _, Received, SendEndpoint, TransportError};
 use crate::loopback::{LoopbackReceiver, loopback_pair};
 use crate::seal::Tag;
 
-/// Nothing is read from an empty object.
+/// The location of an empty object, which is never read.
 const NOWHERE: Place = Place { address: 0, key: 0 };
 
-/// The same between two processes of a host: there is no path to fill, and what waits there falls out of the caches.
+/// The window between two processes of a host: the path needs no filling, and waiting objects leave the
+/// caches.
 const WINDOW_WITHIN_HOST: usize = 2;
 
-struct Stream {
-    /// What the stream's end brings; nothing when that has ended.
+struct SourceStream {
+    /// The queue from the stream's endpoint; `None` after its end.
     objects: Option<LoopbackReceiver>,
     next: u64,
     offered: HashMap<u64, Slot>,
@@ -32,17 +33,17 @@ struct Stream {
 
 /// The source's hub.
 pub(super) struct FabricSource {
-    wire: Wire,
-    streams: Vec<Stream>,
-    /// Of the pools that slots came from: one, in a lane.
+    wire: HubWire,
+    streams: Vec<SourceStream>,
+    /// The registered regions, one for each pool of slots. A lane has one.
     regions: Vec<Region>,
-    /// Objects of a stream that are offered at most.
+    /// The largest number of offered objects of a stream.
     window: usize,
 }
 
 impl FabricSource {
-    /// For these streams to the hub of this name, of which it is the only one. Sealed objects leave from slots of this pool,
-    /// which is registered.
+    /// A hub for these streams, and the only one for the peer's hub of this name. Sealed objects leave from
+    /// slots of this registered pool.
     pub(super) fn new(
         endpoint: Endpoint,
         peer_name: &[u8],
@@ -55,10 +56,10 @@ impl FabricSource {
         for Aside { socket, seal } in asides {
             let (sender, receiver) = loopback_pair()?;
             ends.push(Box::new(FabricSender::new(sender, seal, slots)));
-            streams.push(Stream { objects: Some(receiver), next: 0, offered: HashMap::new() });
+            streams.push(SourceStream { objects: Some(receiver), next: 0, offered: HashMap::new() });
             sockets.push(socket);
         }
-        let wire = Wire::new(endpoint, peer_name, Bell::new(sockets), stall)?;
+        let wire = HubWire::new(endpoint, peer_name, WakeSockets::new(sockets), stall)?;
         let window = if wire.endpoint.description().provider == "shm" { WINDOW_WITHIN_HOST } else { WINDOW };
         Ok((FabricSource { wire, streams, regions: vec![region], window }, ends))
     }
@@ -73,7 +74,7 @@ impl FabricSource {
                 (Received::Closed, _) => {
                     self.streams[index].objects = None;
                     let count = self.streams[index].next;
-                    self.wire.say(index, count, Kind::Finished);
+                    self.wire.say(index, count, MessageKind::Finished);
                 }
             }
             has_moved = true;
@@ -85,13 +86,13 @@ impl FabricSource {
         let Incoming { header, slot } = incoming;
         let place = if header.body_len == 0 { NOWHERE } else { self.place_of(&slot)? };
         let stream = &mut self.streams[index];
-        self.wire.say(index, stream.next, Kind::Offer { header: header.encode(), tag, place });
+        self.wire.say(index, stream.next, MessageKind::Offer { header: header.encode(), tag, place });
         stream.offered.insert(stream.next, slot);
         stream.next += 1;
         Ok(())
     }
 
-    /// Registers the slot's pool the first time that it is seen.
+    /// The slot's location. Registers the pool of a slot on first use.
     fn place_of(&mut self, slot: &Slot) -> Result<Place, TransportError> {
         if let Some(place) = self.regions.iter().find_map(|region| region.place_of(slot)) {
             return Ok(place);
@@ -109,14 +110,14 @@ impl FabricSource {
             Event::ReceiveFailed(error) => return Err(failed(error)),
             other => return Err(nonsense(&format!("{other:?}"))),
         };
-        let Some(Message { stream, sequence, kind }) = Message::decode(&bytes) else {
+        let Some(HubMessage { stream, sequence, kind }) = HubMessage::decode(&bytes) else {
             return Err(nonsense("no message of a hub"));
         };
         let stream = self.streams.get_mut(stream).ok_or_else(|| nonsense("no such stream"))?;
         match kind {
-            Kind::Hello => {}
-            Kind::Taken if stream.offered.remove(&sequence).is_some() => {}
-            Kind::Gone => {
+            MessageKind::Hello => {}
+            MessageKind::Taken if stream.offered.remove(&sequence).is_some() => {}
+            MessageKind::Gone => {
                 stream.objects = None;
                 stream.offered.clear();
             }
@@ -137,7 +138,7 @@ impl Hub for FabricSource {
             has_moved |= self.offer_from(stream)?;
         }
         has_moved |= self.wire.send()?;
-        // Between two objects nothing is under way, and whoever brings the next one wakes it.
+        // Without offered objects no operation is under way, and the next object in a queue wakes the hub.
         let is_idle = self.streams.iter().all(|stream| stream.offered.is_empty());
         self.wire.next_turn(has_moved, is_idle)
     }
@@ -154,7 +155,7 @@ impl Drop for FabricSource {
     fn drop(&mut self) {
         for (index, stream) in self.streams.iter().enumerate() {
             if stream.objects.is_some() || !stream.offered.is_empty() {
-                self.wire.say(index, 0, Kind::Gone);
+                self.wire.say(index, 0, MessageKind::Gone);
             }
         }
         self.wire.part();

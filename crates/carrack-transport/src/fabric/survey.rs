@@ -1,29 +1,29 @@
-//! What libfabric offers on this host.
+//! libfabric's offers on this host.
 
 use std::path::Path;
 
-/// Why a build has none.
+/// The reason in a build without libfabric.
 #[cfg(not(feature = "fabric"))]
 pub(super) const ABSENT: &str = "this carrack was built without libfabric";
 
 /// A domain of a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offered {
-    /// As libfabric names it: `tcp;ofi_rxm`, `shm`, `verbs;ofi_rxm`.
+    /// The provider's name in libfabric: `tcp;ofi_rxm`, `shm`, `verbs;ofi_rxm`.
     pub provider: String,
-    /// The network, as libfabric names it.
+    /// The network's name in libfabric.
     pub network: String,
     /// The device.
     pub domain: String,
-    /// Its PCI address, as sysfs writes it.
+    /// The device's PCI address, as sysfs writes it.
     pub pci: Option<String>,
-    /// The NUMA node that it is attached to.
+    /// The NUMA node of the device.
     pub numa_node: Option<u32>,
-    /// Whether an endpoint could be opened on it: reliable datagrams with messages and RMA.
+    /// True if an endpoint can be opened on the domain: reliable datagrams with messages and RMA.
     pub is_usable: bool,
 }
 
-/// Whether an RDMA device of this name is hardware that is installed here, and no software in its place.
+/// Returns true if an RDMA device of this name is installed hardware, and not an emulation.
 pub fn is_installed_device(domain: &str) -> bool {
     let device = domain.split('-').next().unwrap_or_default();
     let is_name = !device.is_empty() && !device.contains(['/', '\0']) && !device.starts_with('.');
@@ -33,26 +33,26 @@ pub fn is_installed_device(domain: &str) -> bool {
             .any(|class| Path::new(&format!("/sys/class/{class}/{device}/device")).exists())
 }
 
-/// The version of libfabric, or why there is none.
+/// The version of libfabric.
 ///
 /// # Errors
-/// It is not installed, or was not there when this was built.
+/// It is not installed, or this program was built without it.
 pub fn library() -> Result<(u16, u16), String> {
     imp::library()
 }
 
-/// All that it offers, usable or not.
+/// All offers of libfabric, usable or not.
 ///
 /// # Errors
-/// Why it can't be asked.
+/// The reason why libfabric does not answer.
 pub fn offers() -> Result<Vec<Offered>, String> {
     imp::offers()
 }
 
-/// What an endpoint can be opened on, of this provider or of all.
+/// The offers that an endpoint can be opened on, of this provider or of all.
 ///
 /// # Errors
-/// Why there is nothing.
+/// The reason why there are none.
 pub fn usable_offers(provider: Option<&str>) -> Result<Vec<Offered>, String> {
     imp::usable_offers(provider)
 }
@@ -87,13 +87,13 @@ mod imp {
     pub fn offers() -> Result<Vec<Offered>, String> {
         let all = carrack_fabric::all_offers(&Filter::default()).map_err(told)?;
         let usable = carrack_fabric::usable_offers(&Filter::default()).unwrap_or_default();
-        let is_usable = |one: &Description| {
-            let same = |other: &Description| (&other.provider, &other.domain) == (&one.provider, &one.domain);
-            usable.iter().any(|offer| same(&offer.description))
-        };
         let mut offers = Vec::<Offered>::new();
         for offer in &all {
-            let offered = offered(&offer.description, is_usable(&offer.description));
+            let Description { provider, domain, .. } = &offer.description;
+            let is_usable = usable
+                .iter()
+                .any(|other| (&other.description.provider, &other.description.domain) == (provider, domain));
+            let offered = offered(&offer.description, is_usable);
             if !offers.contains(&offered) {
                 offers.push(offered);
             }

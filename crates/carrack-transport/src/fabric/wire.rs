@@ -1,4 +1,4 @@
-//! A fabric endpoint, what waits to be said on it, and when to look at it again.
+//! A fabric endpoint, its unsent messages, and the time of the next poll.
 
 use std::collections::VecDeque;
 use std::io;
@@ -8,42 +8,43 @@ use std::time::{Duration, Instant};
 use carrack_fabric::{Endpoint, Event, FabricError, Peer};
 use rustix::event::PollFlags;
 
-use super::bell::Bell;
-use super::message::{Kind, Message};
+use super::bell::WakeSockets;
+use super::message::{HubMessage, MessageKind};
 use crate::endpoint::TransportError;
 
-/// How soon to look again at what is under way, and how long at most: the endpoint's descriptor or the bell tells earlier.
+/// The shortest and longest time between two polls while operations are under way. The endpoint's descriptor
+/// or the bell wakes the hub earlier.
 const NAP_MIN: Duration = Duration::from_micros(50);
 const NAP_MAX: Duration = Duration::from_millis(8);
 
-/// How long nothing at all is looked at where nothing is under way.
+/// The time between two polls while no operation is under way.
 const REST: Duration = Duration::from_secs(1);
 
-pub(super) struct Wire {
+pub(super) struct HubWire {
     pub(super) endpoint: Endpoint,
     pub(super) peer: Peer,
-    outbox: VecDeque<Message>,
-    bell: Bell,
-    /// Whether the endpoint has a descriptor that tells something.
+    outbox: VecDeque<HubMessage>,
+    bell: WakeSockets,
+    /// True if the endpoint has a useful descriptor.
     has_descriptor: bool,
     nap: Duration,
     looked: Instant,
     stall: Duration,
 }
 
-impl Wire {
+impl HubWire {
     pub(super) fn new(
         mut endpoint: Endpoint,
         peer_name: &[u8],
-        bell: Bell,
+        bell: WakeSockets,
         stall: Duration,
-    ) -> Result<Wire, TransportError> {
+    ) -> Result<HubWire, TransportError> {
         let peer = endpoint.add_peer(peer_name).map_err(failed)?;
-        let hello = Message { stream: 0, sequence: 0, kind: Kind::Hello };
-        // That of `net` is always readable.
+        let hello = HubMessage { stream: 0, sequence: 0, kind: MessageKind::Hello };
+        // The descriptor of the provider `net` is always readable.
         let has_descriptor =
             endpoint.readiness().is_some() && !endpoint.description().provider.starts_with("net");
-        Ok(Wire {
+        Ok(HubWire {
             endpoint,
             peer,
             outbox: VecDeque::from([hello]),
@@ -55,14 +56,15 @@ impl Wire {
         })
     }
 
-    pub(super) fn say(&mut self, stream: usize, sequence: u64, kind: Kind) {
-        self.outbox.push_back(Message { stream, sequence, kind });
+    pub(super) fn say(&mut self, stream: usize, sequence: u64, kind: MessageKind) {
+        self.outbox.push_back(HubMessage { stream, sequence, kind });
     }
 
-    /// What has happened. Where the bell tells, and this end has nothing under way, the endpoint is left alone until then: `shm` holds
-    /// a lock on it while the other end copies out of this one's memory, and who looks spins.
+    /// Polls the endpoint's events. Where the bell wakes this end and it reads nothing, the endpoint is left
+    /// alone until then: `shm` holds a lock on the endpoint while the other end copies from this end's
+    /// memory, and a poll would spin on it.
     pub(super) fn poll(&mut self, is_reading: bool) -> Result<Vec<Event>, TransportError> {
-        // First: what is said from now on rings again.
+        // The bell first: messages sent from now on ring again.
         let is_rung = self.bell.listen()?;
         let is_due = self.looked.elapsed() >= self.nap;
         if !(self.has_descriptor || is_rung || is_reading || is_due) {
@@ -77,7 +79,7 @@ impl Wire {
         Ok(events)
     }
 
-    /// Sends what can be sent; whether anything was.
+    /// Sends queued messages while the endpoint takes them. Returns true if any was sent.
     pub(super) fn send(&mut self) -> Result<bool, TransportError> {
         let before = self.outbox.len();
         while let Some(message) = self.outbox.front() {
@@ -93,7 +95,7 @@ impl Wire {
         Ok(has_sent)
     }
 
-    /// When to turn again, after a turn in which something happened or not, while something is to be done or not.
+    /// The time until the next turn. `has_moved`: this turn did work; `is_done`: no work is left.
     pub(super) fn next_turn(&mut self, has_moved: bool, is_done: bool) -> Result<Duration, TransportError> {
         if has_moved || self.has_descriptor && !self.endpoint.may_wait() {
             self.nap = NAP_MIN;
@@ -112,7 +114,7 @@ impl Wire {
         self.bell.readiness().into_iter().chain(descriptor).map(|fd| (fd, PollFlags::IN)).collect()
     }
 
-    /// Says the last words, if that can be done without waiting long.
+    /// Sends the last messages, within about 100 ms.
     pub(super) fn part(&mut self) {
         for _ in 0..100 {
             let is_lost = self.send().is_err() || self.poll(true).is_err();
@@ -128,7 +130,7 @@ pub(super) fn failed(error: FabricError) -> TransportError {
     io::Error::other(error).into()
 }
 
-/// The other end's message makes no sense.
+/// The error for a message that breaks the protocol.
 pub(super) fn nonsense(what: &str) -> TransportError {
     io::Error::new(io::ErrorKind::InvalidData, format!("the peer broke the protocol: {what}")).into()
 }

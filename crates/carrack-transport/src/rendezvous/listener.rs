@@ -1,4 +1,4 @@
-//! The end that listens: strangers are heard one message, and those that prove the key get their place.
+//! The listening end: reads one message of each peer, and accepts the streams that prove the key.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::mem::MaybeUninit;
@@ -18,35 +18,35 @@ use crate::link::to_timespec;
 use crate::seal::SessionKeys;
 use crate::tcp::{begin_near, bound_segments, prepare_stream};
 
-/// Strangers that may owe their response at the same time; beyond it the oldest is closed.
+/// Connections that may owe their response at the same time. Beyond that the oldest is closed.
 pub(super) const PENDING_MAX: usize = 128;
 
-/// Where connections come from.
-pub(super) enum Entrance {
+/// The origin of incoming connections.
+pub(super) enum ConnectionSource {
     Port(TcpListener),
     Handed(OwnedFd),
 }
 
-impl Entrance {
+impl ConnectionSource {
     /// The next connection; `WouldBlock` if there is none at present.
     pub(super) fn accept(&self) -> io::Result<TcpStream> {
         match self {
-            Entrance::Port(listener) => Ok(listener.accept()?.0),
-            Entrance::Handed(socket) => receive_connection(socket.as_fd()),
+            ConnectionSource::Port(listener) => Ok(listener.accept()?.0),
+            ConnectionSource::Handed(socket) => receive_connection(socket.as_fd()),
         }
     }
 }
 
-impl AsFd for Entrance {
+impl AsFd for ConnectionSource {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Entrance::Port(listener) => listener.as_fd(),
-            Entrance::Handed(socket) => socket.as_fd(),
+            ConnectionSource::Port(listener) => listener.as_fd(),
+            ConnectionSource::Handed(socket) => socket.as_fd(),
         }
     }
 }
 
-/// A connection that somebody hands on; `UnexpectedEof` if he is gone.
+/// A connection from the listening process; `UnexpectedEof` if that process is gone.
 fn receive_connection(socket: BorrowedFd<'_>) -> io::Result<TcpStream> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -64,74 +64,74 @@ fn receive_connection(socket: BorrowedFd<'_>) -> io::Result<TcpStream> {
     }
 }
 
-/// An entrance that is open until the session's streams stand.
+/// Accepts connections until all of the session's streams stand.
 pub struct Listener {
-    pub(super) entrance: Entrance,
+    pub(super) connections: ConnectionSource,
     port: u16,
     nonce: ListenerNonce,
-    pending: Vec<Pending>,
-    /// By their number. A place is taken once: nothing else tells a response from a copy of it.
+    pending: Vec<PendingConnection>,
+    /// The streams by number. A number is taken once: only that tells a response from a copy.
     streams: Vec<Option<Stream>>,
-    /// How many streams the dialer makes; it tells with the first.
+    /// The number of streams that the dialer makes, from its first response.
     count: Option<u16>,
 }
 
 /// A connection that owes its response.
-struct Pending {
+struct PendingConnection {
     stream: TcpStream,
     since: Instant,
     heard: [u8; RESPONSE_BYTES],
     got: usize,
 }
 
-enum Heard {
+enum ResponseState {
     Owed,
     Proven(Response),
     Wrong,
 }
 
 impl Listener {
-    /// Opens it. A port is opened over IPv6 and IPv4 alike where the system has both. As many streams may come as the dialer
-    /// chooses.
+    /// Opens a listener. A port is opened over both IPv6 and IPv4 where the system has them. The dialer
+    /// chooses the number of streams.
     pub fn open(door: Door) -> io::Result<Listener> {
-        let (entrance, port, nonce) = match door {
+        let (connections, port, nonce) = match door {
             Door::Ports(ports) => {
                 let listener = ports.map_or_else(|| bind(0), bind_within)?;
                 listener.set_nonblocking(true)?;
                 let port = listener.local_addr()?.port();
-                (Entrance::Port(listener), port, ListenerNonce::new(random()?))
+                (ConnectionSource::Port(listener), port, ListenerNonce::new(random()?))
             }
-            Door::Handed { socket, port, nonce } => (Entrance::Handed(socket), port, nonce),
+            Door::Handed { socket, port, nonce } => (ConnectionSource::Handed(socket), port, nonce),
         };
         let streams = (0..STREAMS_MAX).map(|_| None).collect();
-        Ok(Listener { entrance, port, nonce, pending: Vec::new(), streams, count: None })
+        Ok(Listener { connections, port, nonce, pending: Vec::new(), streams, count: None })
     }
 
-    /// The connections that come from now on get no larger segments, either way; not those of a port that somebody else listens on.
+    /// Bounds the segments of new connections in both directions. Without effect on another process's port.
     pub fn bound_segments(&self, bytes: Option<u32>) {
-        if let Entrance::Port(listener) = &self.entrance {
+        if let ConnectionSource::Port(listener) = &self.connections {
             bound_segments(&listener.into(), bytes);
         }
     }
 
-    /// The port that it can be reached by.
+    /// The port that the dialer connects to.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// What the dialer has to know beside the port.
+    /// The nonce that the dialer needs.
     pub fn nonce(&self) -> ListenerNonce {
         self.nonce
     }
 
-    /// Whether every stream stands that the dialer makes.
+    /// Returns true if all of the dialer's streams stand.
     pub fn is_complete(&self) -> bool {
         let standing = self.streams.iter().flatten().count();
         self.count.is_some_and(|count| standing == usize::from(count))
     }
 
-    /// Serves whoever connects until every stream stands, `also` is readable, or `deadline` is reached, and while
-    /// `go_on`, which is asked about once a second, says so. Once every stream stands, `also` is not looked at.
+    /// Serves connections until all streams stand, `also` is readable, `deadline` is reached, or `go_on`,
+    /// which is called about once a second, returns false. `also` is ignored once all streams stand.
     pub fn serve(
         &mut self,
         keys: &SessionKeys,
@@ -149,16 +149,16 @@ impl Listener {
         Ok(())
     }
 
-    /// The streams that stand, in the dialer's order. The entrance is closed.
+    /// Closes the listener and returns the streams in the dialer's order.
     pub fn into_streams(self) -> Vec<Stream> {
         self.streams.into_iter().flatten().collect()
     }
 
-    /// Sleeps until something happens; true if `also` became readable.
+    /// Sleeps until a descriptor is ready. Returns true if `also` is readable.
     fn wait(&self, also: BorrowedFd<'_>, deadline: Instant) -> io::Result<bool> {
         let mut fds = vec![
             PollFd::from_borrowed_fd(also, PollFlags::IN),
-            PollFd::from_borrowed_fd(self.entrance.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.connections.as_fd(), PollFlags::IN),
         ];
         fds.extend(self.pending.iter().map(|p| PollFd::from_borrowed_fd(p.stream.as_fd(), PollFlags::IN)));
         let left = deadline.saturating_duration_since(Instant::now()).min(Duration::from_secs(1));
@@ -170,10 +170,10 @@ impl Listener {
 
     fn accept(&mut self) -> io::Result<()> {
         loop {
-            match self.entrance.accept() {
+            match self.connections.accept() {
                 Ok(stream) => self.await_response(stream)?,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                // A connection that broke before it was accepted is its dialer's affair.
+                // The connection broke before it was accepted. The dialer sees the error.
                 Err(error)
                     if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
                 Err(error) => return Err(error),
@@ -186,51 +186,61 @@ impl Listener {
         if self.pending.len() == PENDING_MAX {
             self.pending.remove(0);
         }
-        self.pending.push(Pending { stream, since: Instant::now(), heard: [0; RESPONSE_BYTES], got: 0 });
+        self.pending.push(PendingConnection {
+            stream,
+            since: Instant::now(),
+            heard: [0; RESPONSE_BYTES],
+            got: 0,
+        });
         Ok(())
     }
 
     fn hear_pending(&mut self, keys: &SessionKeys) {
         for mut pending in std::mem::take(&mut self.pending) {
             match pending.hear(keys, &self.nonce) {
-                Heard::Owed => self.pending.push(pending),
-                Heard::Proven(response) => self.admit(pending.stream, &response, keys),
-                Heard::Wrong => {}
+                ResponseState::Owed => self.pending.push(pending),
+                ResponseState::Proven(response) => self.admit(pending.stream, &response, keys),
+                ResponseState::Wrong => {}
             }
         }
     }
 
-    /// Gives a proven stream its place. Without a proof in return it is closed: where the place is taken, this may be a
-    /// response that somebody has captured.
+    /// Stores a proven stream under its number. Otherwise the stream is closed without a proof: a response
+    /// for a taken number may be a captured copy.
     fn admit(&mut self, mut stream: TcpStream, response: &Response, keys: &SessionKeys) {
         let StreamPlace { number, count } = response.place();
-        // The first stream's word on their number holds for all.
+        // The count in the first response holds for all.
         if number >= count || *self.count.get_or_insert(count) != count {
             return;
         }
         let Some(free @ None) = self.streams.get_mut(usize::from(number)) else { return };
         let proof = response.listener_proof(keys.auth());
-        // The proof last: who has it may rely on the stream. 32 bytes always fit into a fresh socket's buffer.
+        // The proof last: a dialer with the proof may use the stream. 32 bytes always fit into a fresh
+        // socket's buffer.
         if prepare_stream(&stream, response.rtt()).is_ok() && stream.write_all(&proof).is_ok() {
             *free = Some(Stream { socket: stream, secret: keys.stream(response) });
         }
     }
 }
 
-impl Pending {
-    fn hear(&mut self, keys: &SessionKeys, nonce: &ListenerNonce) -> Heard {
+impl PendingConnection {
+    fn hear(&mut self, keys: &SessionKeys, nonce: &ListenerNonce) -> ResponseState {
         while self.got < RESPONSE_BYTES {
             match self.stream.read(&mut self.heard[self.got..]) {
-                Ok(0) => return Heard::Wrong,
+                Ok(0) => return ResponseState::Wrong,
                 Ok(count) => self.got += count,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    return if self.since.elapsed() < ANSWER_TIMEOUT { Heard::Owed } else { Heard::Wrong };
+                    return if self.since.elapsed() < ANSWER_TIMEOUT {
+                        ResponseState::Owed
+                    } else {
+                        ResponseState::Wrong
+                    };
                 }
-                Err(_) => return Heard::Wrong,
+                Err(_) => return ResponseState::Wrong,
             }
         }
-        Response::verify(&self.heard, keys.auth(), nonce).map_or(Heard::Wrong, Heard::Proven)
+        Response::verify(&self.heard, keys.auth(), nonce).map_or(ResponseState::Wrong, ResponseState::Proven)
     }
 }
 

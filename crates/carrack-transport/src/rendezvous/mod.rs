@@ -1,10 +1,11 @@
-//! How the data connections come to stand: one end listens, the other dials, both prove the session key.
+//! The making of data connections: one end listens, the other dials, and both prove the session key.
 //!
-//! The control channel tells the dialer the listener's nonce, so that it can prove the key as soon as it is connected:
-//! two round trips from dialling to the first payload, one where the listener is the source. A stranger who connects is
-//! told nothing; at most one message of fixed size is read from him, then he is closed; others are served meanwhile.
-//! When the agreed number of streams stands, the port is closed. A daemon has one port for all its sessions: it hands a
-//! connection on to the session whose listener the connection names ([`Door::Handed`]).
+//! The dialer knows the listener's nonce from the control channel, so that it can prove the key as soon as it
+//! is connected: two round trips from dialling to the first payload, one where the listener is the source.
+//! From an unauthenticated peer the listener reads at most one message of fixed size, answers nothing and
+//! closes the connection; it serves others meanwhile. The port is closed when all streams stand. A daemon has
+//! one port for all sessions: it passes a connection to the session whose listener the connection names
+//! ([`Door::Handed`]).
 
 mod dial;
 mod listener;
@@ -30,29 +31,30 @@ use crate::fabric::Aside;
 use crate::seal::{Seal, TrafficSecret};
 use crate::tcp::{NEAR_RTT, TcpReceiver, TcpSender, keep_alive};
 
-/// How long a dialer may take for its response, and a listener for its proof.
+/// The time limit for a dialer's response and for a listener's proof.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Ports that may be listened on; nothing means any that the system gives.
+/// Ports to listen on; `None` for any that the system gives.
 pub type PortRange = Option<RangeInclusive<u16>>;
 
-/// How data connections come in.
+/// The way by which data connections arrive.
 #[derive(Debug)]
 pub enum Door {
-    /// By a port of the session's own.
+    /// A port of the session's own.
     Ports(PortRange),
-    /// Over a Unix socket, with SCM_RIGHTS (unix(7)): somebody else listens for this session.
+    /// A Unix socket that carries connections with SCM_RIGHTS (unix(7)): another process listens for this
+    /// session.
     Handed {
-        /// Each message on it carries one connection, of which nothing was read.
+        /// Each message on the socket carries one connection, unread.
         socket: OwnedFd,
-        /// Where the other one listens.
+        /// The port of the listening process.
         port: u16,
-        /// The name under which it knows this listener.
+        /// The nonce by which that process knows this listener.
         nonce: ListenerNonce,
     },
 }
 
-/// A data connection that stands, and what its seals are made from.
+/// An authenticated data connection, with the secret for its seals.
 #[derive(Debug)]
 pub struct Stream {
     socket: TcpStream,
@@ -65,14 +67,14 @@ impl Stream {
         &self.socket
     }
 
-    /// Has the kernel notice within about `patience` that the other end has vanished while nothing is under way. What it
-    /// can't set, it does without: the session watches by itself. No TCP_USER_TIMEOUT: that counts a closed window too, which
-    /// slow storage at the sink makes.
+    /// Makes the kernel notice within about `patience` that the other end of an idle connection has vanished.
+    /// Errors are ignored, as the session has a watch of its own. TCP_USER_TIMEOUT is not used: it also
+    /// counts the time of a closed window, which slow storage at the sink causes.
     pub fn set_patience(&self, patience: Duration) {
         let _ = keep_alive(&SockRef::from(&self.socket), patience);
     }
 
-    /// For objects that go another way: the connection stands by, and its secret seals them.
+    /// For objects over RMA: the connection carries none, and its secret seals them.
     pub fn into_aside(self, protection: Protection, cipher: Cipher) -> Aside {
         Aside { socket: self.socket.into(), seal: Seal::new(self.secret, protection, cipher) }
     }
@@ -88,7 +90,7 @@ impl Stream {
     }
 }
 
-/// How many streams the dialer makes, and how many of them are used at first.
+/// The number of streams that the dialer makes, and the number that it uses at first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamCount {
     near: Streams,
@@ -102,38 +104,38 @@ struct Streams {
 }
 
 impl StreamCount {
-    /// For `lanes` lanes, the same number for each; `wanted` in all, or, if that is 0, as many as the length of the path
-    /// asks for, and if it `may_grow` some that are not used at first.
+    /// For `lanes` lanes, the same number for each; `wanted` in total. If `wanted` is 0, the length of the
+    /// path decides, and with `may_grow` some streams are not used at first.
     pub fn new(wanted: u16, lanes: u16, may_grow: bool) -> StreamCount {
         let lanes = lanes.max(1);
-        // Up to a multiple of the lanes, and if those are too many, down to one.
-        let for_all = |count: u16| count.div_ceil(lanes).min(STREAMS_MAX as u16 / lanes).max(1) * lanes;
-        let streams = |used: u16, most: u16| {
-            let opened = if may_grow { most.max(used) } else { used };
-            Streams { used: for_all(used), opened: for_all(opened) }
-        };
-        match wanted {
-            0 => {
-                let near = STREAMS_NEAR * lanes;
-                let far = streams(STREAMS_FAR.max(near), STREAMS_FAR_MOST);
-                StreamCount { near: streams(near, STREAMS_NEAR_MOST * lanes), far }
+        if wanted > 0 {
+            let streams = Streams::new(wanted, wanted, lanes);
+            return StreamCount { near: streams, far: streams };
+        }
+        let near = STREAMS_NEAR * lanes;
+        let far = STREAMS_FAR.max(near);
+        if may_grow {
+            StreamCount {
+                near: Streams::new(near, STREAMS_NEAR_MOST * lanes, lanes),
+                far: Streams::new(far, STREAMS_FAR_MOST, lanes),
             }
-            wanted => StreamCount { near: streams(wanted, wanted), far: streams(wanted, wanted) },
+        } else {
+            StreamCount { near: Streams::new(near, near, lanes), far: Streams::new(far, far, lanes) }
         }
     }
 
-    /// Those that are used at first, of so many that were opened.
+    /// The number of streams to use at first, of `opened` streams.
     pub fn used(self, opened: usize) -> usize {
         let made = [self.near, self.far].into_iter().find(|streams| usize::from(streams.opened) == opened);
         made.map_or(opened, |streams| streams.used.into())
     }
 
-    /// Whether so many were opened for a near path.
+    /// Returns true if `opened` is the number for a near path.
     pub fn is_near(self, opened: usize) -> bool {
         usize::from(self.near.opened) == opened
     }
 
-    /// To be opened for a round trip.
+    /// The number of streams to open on a path with this round-trip time.
     fn for_rtt(self, rtt: Duration) -> u16 {
         if rtt < NEAR_RTT { self.near.opened } else { self.far.opened }
     }
@@ -143,10 +145,21 @@ impl StreamCount {
     }
 }
 
-/// `N` bytes of the system's random source: for keys and nonces.
+impl Streams {
+    fn new(used: u16, opened: u16, lanes: u16) -> Streams {
+        Streams { used: round_to_lanes(used, lanes), opened: round_to_lanes(opened.max(used), lanes) }
+    }
+}
+
+/// Rounds up to a multiple of the lanes, or down to one within [`STREAMS_MAX`].
+fn round_to_lanes(count: u16, lanes: u16) -> u16 {
+    count.div_ceil(lanes).min(STREAMS_MAX as u16 / lanes).max(1) * lanes
+}
+
+/// `N` bytes of the system's random source, for keys and nonces.
 ///
 /// # Errors
-/// What getrandom(2) says.
+/// The error of getrandom(2).
 pub fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     let mut filled = 0;
@@ -156,7 +169,8 @@ pub fn random<const N: usize>() -> io::Result<[u8; N]> {
     Ok(bytes)
 }
 
-/// Addresses of this host that another one may reach: global ones before private, link-local and loopback left out.
+/// Addresses of this host that other hosts may reach, global ones before private ones, without link-local and
+/// loopback addresses.
 pub fn local_addresses() -> Vec<IpAddr> {
     // A connected UDP socket sends nothing; the kernel fills in the address that the route would use.
     let targets: [(&str, SocketAddr); 2] = [

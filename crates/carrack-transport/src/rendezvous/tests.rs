@@ -11,19 +11,20 @@ use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg,
     socketpair,
 };
+use socket2::SockRef;
 
 use super::listener::{PENDING_MAX, bind};
 use super::{DialError, Door, Listener, Stream, StreamCount, dial};
-use crate::seal::{Seal, SessionKeys};
+use crate::seal::{Seal, SessionKeys, Tag};
 
-/// With a test that hangs; a busy machine gets its time.
+/// The time limit of a test that hangs, long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn keys() -> SessionKeys {
     SessionKeys::derive(&SessionKey::new([3; 32]), None, b"agreed")
 }
 
-/// A listener, where it is, and its nonce.
+/// A listener, its address and its nonce.
 fn listen() -> (Listener, SocketAddr, ListenerNonce) {
     let listener = Listener::open(Door::Ports(None)).unwrap();
     let (address, nonce) = (loopback(listener.port()), listener.nonce());
@@ -42,7 +43,8 @@ fn serve(mut listener: Listener) -> thread::JoinHandle<Vec<Stream>> {
     })
 }
 
-/// Says `message` to the listener; its answer, which is empty where it closes the connection instead.
+/// Sends `message` to the listener. Returns the answer, empty where the listener closes the connection
+/// instead.
 fn ask(address: SocketAddr, message: &[u8]) -> (Vec<u8>, TcpStream) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(message).unwrap();
@@ -93,7 +95,7 @@ fn a_captured_response_gets_no_proof() {
     for _ in 0..3 {
         assert_eq!(ask(address, captured.as_bytes()).0, b"");
     }
-    // Neither does another true one for that place, nor one that counts otherwise.
+    // No proof for another true response with that number, nor for one with another count.
     let rival = Response::new(keys().auth(), &nonce, [3; 32], captured.place(), Duration::ZERO);
     for refused in [rival, response(&nonce, 1, 3), response(&nonce, 1, 1), response(&nonce, 2, 2)] {
         assert_eq!(ask(address, refused.as_bytes()).0, b"");
@@ -116,7 +118,7 @@ fn strangers_are_told_nothing() {
     }
     let none = response(&nonce, 0, 0);
     assert_eq!(ask(address, none.as_bytes()).0, b"");
-    // In pieces, and with a byte too many, which is the stream's.
+    // In pieces, and with a surplus byte, which belongs to the stream.
     let mut slow = TcpStream::connect(address).unwrap();
     for byte in ours.as_bytes() {
         slow.write_all(&[*byte]).unwrap();
@@ -130,7 +132,7 @@ fn strangers_are_told_nothing() {
     assert_eq!((streams[0].socket.read(&mut rest).unwrap(), rest[0]), (1, b'!'));
 }
 
-/// Answers each connection with what `answer` makes of the response, and closes it if that is nothing.
+/// Answers each connection with `answer` of the response, and closes it if the answer is empty.
 fn answer_with(
     count: usize,
     answer: impl Fn(&[u8; RESPONSE_BYTES]) -> Vec<u8> + Send + 'static,
@@ -155,13 +157,16 @@ fn answer_with(
 #[test]
 fn a_dialer_does_not_trust_a_listener_without_the_key() {
     let nonce = ListenerNonce::new([1; 32]);
-    let dial = |address| dial(&[address], &keys(), &nonce, StreamCount::new(1, 1, false), None, &|| true);
+    let count = StreamCount::new(1, 1, false);
     let impostor = answer_with(1, |_| vec![0; PROOF_BYTES]);
-    assert!(matches!(dial(impostor), Err(DialError::Stranger(_, AuthError::WrongProof))));
+    let dialled = dial(&[impostor], &keys(), &nonce, count, None, &|| true);
+    assert!(matches!(dialled, Err(DialError::Stranger(_, AuthError::WrongProof))));
     let mirror = answer_with(1, |heard| heard.to_vec());
-    assert!(matches!(dial(mirror), Err(DialError::Stranger(_, AuthError::WrongProof))));
+    let dialled = dial(&[mirror], &keys(), &nonce, count, None, &|| true);
+    assert!(matches!(dialled, Err(DialError::Stranger(_, AuthError::WrongProof))));
     let closing = answer_with(1, |_| vec![]);
-    assert!(matches!(dial(closing), Err(DialError::Closed(_))));
+    let dialled = dial(&[closing], &keys(), &nonce, count, None, &|| true);
+    assert!(matches!(dialled, Err(DialError::Closed(_))));
 }
 
 #[test]
@@ -174,8 +179,8 @@ fn where_one_stream_stood_no_other_address_is_dialled() {
     let (listener, address, other) = listen();
     let dialled = dial(&[halfway, address], &keys(), &nonce, StreamCount::new(2, 1, false), None, &|| true);
     assert!(matches!(dialled, Err(DialError::Closed(refusing)) if refusing == halfway));
-    assert!(listener.entrance.accept().is_err());
-    // Where none did, the next one is.
+    assert!(listener.connections.accept().is_err());
+    // Without a proof from the first address, the next one is dialled.
     let serving = serve(listener);
     let closing = answer_with(2, |_| vec![]);
     assert_eq!(
@@ -191,25 +196,25 @@ fn where_one_stream_stood_no_other_address_is_dialled() {
 fn what_else_is_readable_ends_the_waiting_only_while_streams_are_missing() {
     let (readable, said) = rustix::pipe::pipe().unwrap();
     rustix::io::write(said, b"!").unwrap();
-    let soon = || Instant::now() + PATIENCE;
+    let deadline = Instant::now() + PATIENCE;
     let (mut listener, address, nonce) = listen();
-    listener.serve(&keys(), readable.as_fd(), soon(), &|| true).unwrap();
+    listener.serve(&keys(), readable.as_fd(), deadline, &|| true).unwrap();
     assert!(!listener.is_complete());
 
     let (silent, _keep) = rustix::pipe::pipe().unwrap();
     let (last, _stream) = thread::scope(|scope| {
         let asking = scope.spawn(|| ask(address, response(&nonce, 0, 1).as_bytes()));
-        listener.serve(&keys(), silent.as_fd(), soon(), &|| true).unwrap();
+        listener.serve(&keys(), silent.as_fd(), deadline, &|| true).unwrap();
         asking.join().unwrap()
     });
     assert_eq!(last.len(), PROOF_BYTES);
-    listener.serve(&keys(), readable.as_fd(), soon(), &|| true).unwrap();
+    listener.serve(&keys(), readable.as_fd(), deadline, &|| true).unwrap();
     assert!(listener.is_complete());
 }
 
 #[test]
 fn a_near_path_gets_few_streams() {
-    // Those that are one too many may find the port closed. And a busy machine may be far from itself, once.
+    // Surplus connections may find the port closed. A busy machine may measure a long round trip to itself.
     let stream_counts = (0..20).map(|_| {
         let (listener, address, nonce) = listen();
         let serving = serve(listener);
@@ -223,22 +228,22 @@ fn a_near_path_gets_few_streams() {
 
 #[test]
 fn every_lane_gets_as_many_streams() {
-    let counts = |wanted, lanes| {
+    fn counts(wanted: u16, lanes: u16) -> (u16, u16) {
         let streams = StreamCount::new(wanted, lanes, false);
         (streams.near.opened, streams.far.opened)
-    };
+    }
     assert_eq!((counts(0, 1), counts(0, 2), counts(0, 3), counts(0, 8)), ((2, 8), (4, 8), (6, 9), (16, 16)));
     assert_eq!((counts(1, 1), counts(1, 4), counts(5, 2), counts(64, 6)), ((1, 1), (4, 4), (6, 6), (60, 60)));
 }
 
 #[test]
 fn more_streams_are_opened_than_used_where_their_number_may_grow() {
-    let used = |wanted, lanes| {
+    fn used(wanted: u16, lanes: u16) -> [(u16, usize); 2] {
         let streams = StreamCount::new(wanted, lanes, true);
         [streams.near, streams.far].map(|streams| (streams.opened, usize::from(streams.used)))
-    };
+    }
     assert_eq!((used(0, 1), used(0, 3)), ([(4, 2), (16, 8)], [(12, 6), (18, 9)]));
-    // Of 16 lanes each has a near stream more than is used, and of a far path all are.
+    // With 16 lanes each has a near stream in reserve; far streams are all used.
     assert_eq!((used(0, 16), used(5, 2)), ([(64, 32), (32, 32)], [(6, 6); 2]));
     let streams = StreamCount::new(0, 3, true);
     assert_eq!([2, 12, 18].map(|opened| streams.used(opened)), [2, 6, 9]);
@@ -251,10 +256,9 @@ fn the_port_comes_from_the_range() {
     let taken = bind(0).unwrap();
     let first = taken.local_addr().unwrap().port();
     let Some(last) = first.checked_add(20) else { return };
-    let within = |ports| Listener::open(Door::Ports(Some(ports)));
-    let listener = within(first..=last).unwrap();
+    let listener = Listener::open(Door::Ports(Some(first..=last))).unwrap();
     assert!((first + 1..=last).contains(&listener.port()));
-    assert!(within(first..=first).is_err());
+    assert!(Listener::open(Door::Ports(Some(first..=first))).is_err());
 }
 
 #[test]
@@ -273,7 +277,7 @@ fn ipv6_works_where_the_system_has_it() {
     assert_eq!(serving.join().unwrap().len(), 2);
 }
 
-/// What a daemon does: it accepts on its own port, looks at the first bytes, and hands the connection on.
+/// As a daemon does: it accepts on its own port, looks at the first bytes, and passes the connection on.
 #[test]
 fn connections_may_be_handed_on() {
     let (near, far) =
@@ -315,18 +319,19 @@ fn a_daemon_that_is_gone_is_noticed() {
     assert_eq!(served.unwrap_err().kind(), ErrorKind::UnexpectedEof);
 }
 
-/// What one end seals with a connection's secret, the other end of the same connection opens, and no other.
+/// A seal with a connection's secret opens at the other end of the same connection, and on no other
+/// connection.
 #[test]
 fn both_ends_of_a_stream_have_one_secret() {
     let (listener, address, nonce) = listen();
     let serving = serve(listener);
     let dialled = dial(&[address], &keys(), &nonce, StreamCount::new(2, 1, false), None, &|| true).unwrap();
     let served = serving.join().unwrap();
-    let seal = |stream: &Stream| {
+    fn seal(stream: &Stream) -> Tag {
         let cipher = carrack_model::Cipher::Aes256Gcm;
         let mut seal = Seal::new(stream.secret.clone(), carrack_model::Protection::Private, cipher).unwrap();
         seal.seal(&[0; carrack_wire::HEADER_BYTES], &mut [0; 8])
-    };
+    }
     let (here, there): (Vec<_>, Vec<_>) =
         (dialled.iter().map(seal).collect(), served.iter().map(seal).collect());
     assert_eq!(here, there);
@@ -335,10 +340,9 @@ fn both_ends_of_a_stream_have_one_secret() {
 
 #[test]
 fn segments_are_bounded_both_ways_by_either_end() {
-    let largest = |streams: &[Stream]| -> u32 {
-        let mss = |stream: &Stream| socket2::SockRef::from(stream.socket()).tcp_mss().unwrap();
-        streams.iter().map(mss).max().unwrap()
-    };
+    fn largest(streams: &[Stream]) -> u32 {
+        streams.iter().map(|stream| SockRef::from(stream.socket()).tcp_mss().unwrap()).max().unwrap()
+    }
     let bound = Some(536);
     for (of_listener, of_dialer, is_small) in [(None, bound, true), (bound, None, true), (None, None, false)]
     {

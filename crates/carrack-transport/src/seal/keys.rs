@@ -1,19 +1,20 @@
-//! The key schedule: from what the two ends share to the key of every object. Pure.
+//! The key schedule: from the common secrets of both ends to the key of every object. Pure.
 //!
 //! ```text
-//! session key (32 random bytes of the caller, told over the control channel)
-//! ‖ TLS exporter of the control channel (RFC 8446 §7.5), where that is one TLS connection between the two ends
-//!      │ HKDF-Extract (RFC 5869), salt = SHA-256 of all that was agreed: protocol version, specification, lanes
+//! session key (32 random bytes of the caller, sent over the control channel)
+//! ‖ TLS exporter of the control channel (RFC 8446 §7.5), if it is one TLS connection of both ends
+//!      │ HKDF-Extract (RFC 5869), salt = SHA-256 of the agreed values: version, specification, lanes
 //!      ▼
 //!     root ── Expand "carrack auth" ──► key of the proofs of data connections (carrack-wire `auth`)
 //!      │
 //!      └── Expand "carrack stream" ‖ the connection's claim (its number, both nonces) ──► traffic secret 0
 //!                         traffic secret n ── "key" ──► AEAD key n
-//!                                          ── "iv" ──► IV n; nonce = IV xor the object's number (RFC 8446 §5.3)
+//!                                          ── "iv" ──► IV n; nonce = IV xor object number (RFC 8446 §5.3)
 //!                                          ── "next" ──► traffic secret n + 1, after [`super::LIMITS`]
 //! ```
 //!
-//! What a data connection carries goes one way only, so one secret for each connection is one for each direction.
+//! A data connection carries objects in one direction only, so one secret for each connection is one for each
+//! direction.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Prk, Salt};
@@ -25,10 +26,10 @@ pub const SECRET_BYTES: usize = 32;
 /// The label under which both ends ask their TLS connection for its exporter (RFC 5705, RFC 8446 §7.5).
 pub const EXPORTER_LABEL: &[u8] = b"EXPORTER-carrack-session";
 
-/// How many bytes to expand to.
-struct Bytes(usize);
+/// The number of bytes to expand to.
+struct OutputBytes(usize);
 
-impl KeyType for Bytes {
+impl KeyType for OutputBytes {
     fn len(&self) -> usize {
         self.0
     }
@@ -37,12 +38,12 @@ impl KeyType for Bytes {
 /// HKDF-Expand. `info` is the concatenation of its parts, of which all but the last have a fixed length.
 fn expand<const N: usize>(secret: &Prk, info: &[&[u8]]) -> [u8; N] {
     let mut bytes = [0; N];
-    let filled = secret.expand(info, Bytes(N)).and_then(|okm| okm.fill(&mut bytes));
+    let filled = secret.expand(info, OutputBytes(N)).and_then(|okm| okm.fill(&mut bytes));
     filled.expect("HKDF-SHA-256 gives up to 8,160 bytes");
     bytes
 }
 
-/// What everything of one session is derived from. Never printed.
+/// The keys of one session. Never printed.
 pub struct SessionKeys {
     root: Prk,
     auth: SessionKey,
@@ -55,8 +56,8 @@ impl std::fmt::Debug for SessionKeys {
 }
 
 impl SessionKeys {
-    /// From the session key, the TLS exporter if there is one, and everything that the ends agreed on: if they don't mean
-    /// the same, none of their keys fit.
+    /// Derives the keys from the session key, the TLS exporter if there is one, and the agreed values: if the
+    /// two ends differ in any value, none of their keys match.
     pub fn derive(key: &SessionKey, exporter: Option<&[u8; SECRET_BYTES]>, agreed: &[u8]) -> SessionKeys {
         let mut material = key.as_bytes().to_vec();
         material.extend(exporter.into_iter().flatten());
@@ -65,7 +66,7 @@ impl SessionKeys {
         SessionKeys { auth: SessionKey::new(auth), root }
     }
 
-    /// The key that the two ends of a data connection prove to each other.
+    /// The key that both ends of a data connection prove to each other.
     pub fn auth(&self) -> &SessionKey {
         &self.auth
     }
@@ -76,7 +77,7 @@ impl SessionKeys {
     }
 }
 
-/// What the keys of one connection's objects are derived from, until the next.
+/// The secret that the keys of a connection's objects are derived from, until the next secret replaces it.
 #[derive(Clone)]
 pub struct TrafficSecret([u8; SECRET_BYTES]);
 
@@ -87,7 +88,7 @@ impl std::fmt::Debug for TrafficSecret {
 }
 
 impl TrafficSecret {
-    /// From its bytes: for tests of transports.
+    /// A secret from its bytes, for tests of transports.
     pub fn new(bytes: [u8; SECRET_BYTES]) -> TrafficSecret {
         TrafficSecret(bytes)
     }
@@ -140,7 +141,7 @@ mod tests {
         );
     }
 
-    /// The vectors of docs/security.md, made by a program that shares nothing with this one.
+    /// The vectors of docs/security.md, made by an independent program.
     #[test]
     fn the_vectors_of_the_document() {
         let keys = SessionKeys::derive(&SessionKey::new([7; 32]), Some(&[9; 32]), b"agreed");
@@ -161,7 +162,9 @@ mod tests {
     #[test]
     fn everything_that_goes_in_changes_what_comes_out() {
         let key = SessionKey::new([7; 32]);
-        let secret = |keys: &SessionKeys, number| keys.stream(&response(number)).0;
+        fn secret(keys: &SessionKeys, number: u16) -> [u8; SECRET_BYTES] {
+            keys.stream(&response(number)).0
+        }
         let base = SessionKeys::derive(&key, Some(&[9; 32]), b"agreed");
         let others = [
             SessionKeys::derive(&SessionKey::new([8; 32]), Some(&[9; 32]), b"agreed"),

@@ -1,12 +1,12 @@
-//! The seal of an object (AEAD, RFC 5116): made in place before it is sent, opened in place when it has arrived.
+//! The seal of an object (AEAD, RFC 5116): made in place before sending, opened in place after the arrival.
 //!
 //! | level | the bytes on the wire | the tag covers |
 //! | --- | --- | --- |
 //! | private | the header; the body encrypted; the tag | header and body |
 //! | safe | the header; the body; the tag | header and body |
 //!
-//! Objects of a connection are numbered from 0; the number is in the nonce and travels nowhere, so one that is repeated,
-//! left out or exchanged with another does not open. `docs/security.md` has the reasons.
+//! Objects of a connection are numbered from 0. The number is in the nonce and is not sent, so that a
+//! repeated, missing or exchanged object does not open. `docs/security.md` has the reasons.
 
 mod keys;
 
@@ -25,7 +25,7 @@ pub const TAG_BYTES: usize = 16;
 /// A seal's tag.
 pub type Tag = [u8; TAG_BYTES];
 
-/// How much one key protects before the next takes its place.
+/// The amount of data under one key.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Bytes of headers and bodies.
@@ -34,16 +34,18 @@ pub struct Limits {
     pub objects: u64,
 }
 
-/// 2^36 bytes are 2^32 blocks of AES, and what a distinguisher gains from so many is about blocks²/2^129 = 2^-65; TLS 1.3
-/// allows 2^24.5 full records for 2^-60 (RFC 8446 §5.5). A forger has one try: a seal that does not hold ends the session.
+/// 2^36 bytes are 2^32 blocks of AES, which give a distinguisher an advantage of about blocks²/2^129 = 2^-65;
+/// TLS 1.3 allows 2^24.5 full records for 2^-60 (RFC 8446 §5.5). A forger has one try: a broken seal ends the
+/// session.
 pub const LIMITS: Limits = Limits { bytes: 1 << 36, objects: 1 << 24 };
 
-/// The seal of an object does not hold: it was changed, repeated, reordered or left out on the way, or made with another key.
+/// The seal of an object is broken: the object was changed, repeated, reordered or lost, or sealed with
+/// another key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the seal of an object does not hold: it was changed, repeated or left out on its way")]
 pub struct SealBroken;
 
-/// One end's part of one connection's seals. Both ends count alike, so both take the next key at the same object.
+/// One end's state of a connection's seals. Both ends count alike, so both change the key at the same object.
 pub struct Seal {
     is_private: bool,
     cipher: Cipher,
@@ -63,7 +65,7 @@ impl std::fmt::Debug for Seal {
 }
 
 impl Seal {
-    /// For a connection with this secret; nothing at [`Protection::Clear`].
+    /// A seal with this secret; `None` at [`Protection::Clear`].
     pub fn new(secret: TrafficSecret, protection: Protection, cipher: Cipher) -> Option<Seal> {
         Seal::with_limits(secret, protection, cipher, LIMITS)
     }
@@ -80,7 +82,7 @@ impl Seal {
         protection.seals().then_some(seal)
     }
 
-    /// Whether it hides what it seals.
+    /// Returns true if the seal encrypts.
     pub fn hides(&self) -> bool {
         self.is_private
     }
@@ -98,7 +100,7 @@ impl Seal {
     /// Opens the next object's seal in place.
     ///
     /// # Errors
-    /// It does not hold. The body is garbage then, and the connection of no more use.
+    /// The seal is broken. The body is then garbage, and the connection unusable.
     pub fn open(
         &mut self,
         header: &[u8; HEADER_BYTES],
@@ -115,14 +117,15 @@ impl Seal {
         }
     }
 
-    /// A body that stays readable is the associated data, and the header what is encrypted, as the library takes one piece
-    /// of each. The header's ciphertext is not sent: the other end makes it again, and with it the tag.
+    /// A readable body is the associated data, and the header is the plaintext, as the library takes one
+    /// piece of each. The header's ciphertext is not sent: the other end computes it again, and with it the
+    /// tag.
     fn tag_of_plain(&self, nonce: Nonce, header: &[u8; HEADER_BYTES], body: &[u8]) -> Tag {
         let mut header = *header;
         tag_of(self.key.seal_in_place_separate_tag(nonce, Aad::from(body), &mut header))
     }
 
-    /// The nonce of the next object, under the next key if this one has protected enough.
+    /// The nonce of the next object. Changes the key first if it has reached its limits.
     fn next_nonce(&mut self, body_len: usize) -> Nonce {
         let bytes = (HEADER_BYTES + body_len) as u64;
         if self.objects > 0 && (self.objects >= self.limits.objects || self.bytes + bytes > self.limits.bytes)
@@ -164,8 +167,9 @@ mod tests {
     const LEVELS: [Protection; 2] = [Protection::Safe, Protection::Private];
 
     fn pair(level: Protection, cipher: Cipher, limits: Limits) -> (Seal, Seal) {
-        let make = || Seal::with_limits(TrafficSecret::new([5; 32]), level, cipher, limits).unwrap();
-        (make(), make())
+        let ends =
+            [(); 2].map(|()| Seal::with_limits(TrafficSecret::new([5; 32]), level, cipher, limits).unwrap());
+        ends.into()
     }
 
     fn all() -> impl Iterator<Item = (Seal, Seal)> {
@@ -207,6 +211,13 @@ mod tests {
         if seal.is_private { Protection::Private } else { Protection::Safe }
     }
 
+    fn opens(sealed: &[(Vec<u8>, Tag)], order: &[usize], mut sink: Seal) -> bool {
+        order.iter().all(|&i| {
+            let (mut body, tag) = sealed[i].clone();
+            sink.open(&[1; HEADER_BYTES], &mut body, &tag).is_ok()
+        })
+    }
+
     #[test]
     fn objects_open_once_and_in_order() {
         for (mut source, _) in all() {
@@ -218,16 +229,17 @@ mod tests {
                     (body, tag)
                 })
                 .collect();
-            let open = |order: &[usize]| {
-                let (_, mut sink) = pair(level_of(&source), source.cipher, LIMITS);
-                order.iter().all(|&i| {
-                    let (mut body, tag) = sealed[i].clone();
-                    sink.open(&header, &mut body, &tag).is_ok()
-                })
-            };
-            assert!(open(&[0, 1, 2]));
-            for wrong in [&[1][..], &[0, 0], &[0, 2], &[1, 0], &[0, 1, 1], &[2, 1, 0]] {
-                assert!(!open(wrong), "{wrong:?}");
+            for (order, is_right) in [
+                (&[0, 1, 2][..], true),
+                (&[1], false),
+                (&[0, 0], false),
+                (&[0, 2], false),
+                (&[1, 0], false),
+                (&[0, 1, 1], false),
+                (&[2, 1, 0], false),
+            ] {
+                let (_, sink) = pair(level_of(&source), source.cipher, LIMITS);
+                assert_eq!(opens(&sealed, order, sink), is_right, "{order:?}");
             }
         }
     }
@@ -247,7 +259,8 @@ mod tests {
         assert!(Seal::new(TrafficSecret::new([6; 32]), Protection::Clear, Cipher::Aes256Gcm).is_none());
     }
 
-    /// No two objects of a connection share a key and a nonce, across changes of the key too, and both ends change together.
+    /// No two objects of a connection share a key and a nonce, even after a change of the key, and both ends
+    /// change together.
     #[test]
     fn keys_change_in_time_and_nonces_never_come_again() {
         for limits in [Limits { bytes: 1 << 30, objects: 4 }, Limits { bytes: 1000, objects: 1 << 20 }] {
@@ -264,10 +277,13 @@ mod tests {
         }
     }
 
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
     /// The first objects of docs/security.md's vectors.
     #[test]
     fn the_vectors_of_the_document() {
-        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         let header: [u8; HEADER_BYTES] = std::array::from_fn(|i| i as u8);
         for (level, cipher, body_hex, tag_hex) in [
             (Protection::Private, Cipher::Aes256Gcm, "548fc521c59be7", "e8ce77a7f3c74c200ac21d45c12b1dcf"),

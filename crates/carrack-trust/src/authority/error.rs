@@ -1,4 +1,4 @@
-//! What keeps an authority from doing what was asked.
+//! The errors of an authority.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,64 +10,64 @@ use crate::name::NameError;
 use crate::pem::PemError;
 use crate::token::MintError;
 
-/// Why nothing was made, or revoked.
+/// The reason why nothing was issued or revoked.
 #[derive(Debug, Error)]
 pub enum AuthorityError {
-    /// A file is there already.
+    /// A file already exists.
     #[error("{} is there already", .0.display())]
     Exists(PathBuf),
-    /// There is no authority in this directory.
+    /// The directory has no authority.
     #[error("there is no authority in {}", .0.display())]
     Missing(PathBuf),
     /// A file could not be read or written.
     #[error("{}: {error}", path.display())]
     Io {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
-    /// A file of the authority's can't be understood.
+    /// A file of the authority can't be read.
     #[error("{}: {why}", path.display())]
     Damaged {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         why: String,
     },
     /// `ca-key.pem` is not the key of `ca.pem`.
     #[error("ca.pem and ca-key.pem are not a pair")]
     NoPair,
-    /// The authority's own time is over.
+    /// The authority has expired.
     #[error("the authority itself has expired")]
     Over,
-    /// Files can't have this name.
+    /// The name is not usable for files.
     #[error(
         "{0:?} can't be the name of files: letters, digits, '.', '-', '_' and '@', not one of the authority's own"
     )]
     FileName(String),
-    /// A server's name.
+    /// The name is not a server's name.
     #[error("{0:?} is no host name or address")]
     HostName(String),
-    /// A server without any.
+    /// A server's certificate without a name.
     #[error("a server needs at least one host name or address")]
     NoHostName,
-    /// Whom a certificate is about.
+    /// The subject is not a valid name.
     #[error("the subject: {0}")]
     Subject(#[from] NameError),
-    /// A subject that certificates have no room for.
+    /// The subject is longer than certificates allow.
     #[error("a subject has at most {} bytes", super::MAX_SUBJECT_BYTES)]
     SubjectTooLong,
-    /// A certificate of no time.
+    /// The lifetime is zero.
     #[error("a certificate lives at least one second")]
     Lifetime,
-    /// Nothing of this name or number was issued here.
+    /// Nothing with this name or number was issued here.
     #[error("nothing was issued here as {0:?}")]
     Unknown(String),
-    /// What should be a certificate.
+    /// The file is not a certificate.
     #[error(transparent)]
     Pem(#[from] PemError),
-    /// What should be a certificate.
+    /// The certificate can't be read.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
     /// Making keys, certificates or lists failed.
@@ -82,7 +82,7 @@ pub enum AuthorityError {
 }
 
 impl AuthorityError {
-    /// What the user can do.
+    /// Advice for the user.
     pub fn hint(&self) -> Option<&'static str> {
         Some(match self {
             AuthorityError::Exists(_) => "move it away first, or choose another name or directory",

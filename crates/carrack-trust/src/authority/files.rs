@@ -1,4 +1,4 @@
-//! Writing files so that they are there whole or not at all, and one writer at a time.
+//! Atomic writes of files, by one writer at a time.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};
@@ -11,36 +11,36 @@ use rustix::fs::{FlockOperation, flock};
 use super::error::AuthorityError;
 use crate::certificate::hex;
 
-/// What others may read.
+/// The mode of public files.
 pub(super) const PUBLIC: u32 = 0o644;
 
-/// What they may not.
+/// The mode of secret files.
 pub(super) const SECRET: u32 = 0o600;
 
-/// Held while somebody changes a directory; the system lets go of it should the process die.
-pub(super) struct Lock(#[expect(dead_code, reason = "it is what is held")] File);
+/// Held while a process changes the directory. The kernel releases it if the process dies.
+pub(super) struct DirectoryLock(#[expect(dead_code, reason = "it is what is held")] File);
 
-impl Lock {
-    /// Waits until nobody else has it.
-    pub fn take(directory: &Path) -> Result<Lock, AuthorityError> {
+impl DirectoryLock {
+    /// Waits for the lock.
+    pub fn take(directory: &Path) -> Result<DirectoryLock, AuthorityError> {
         let path = directory.join(".lock");
         let open = OpenOptions::new().create(true).truncate(false).write(true).mode(SECRET).open(&path);
         let file = open.map_err(AuthorityError::io(&path))?;
         flock(&file, FlockOperation::LockExclusive)
             .map_err(|error| AuthorityError::io(&path)(error.into()))?;
-        Ok(Lock(file))
+        Ok(DirectoryLock(file))
     }
 }
 
-/// Makes a directory for its owner alone, and those above it; one that is there stays as it is.
+/// Makes a directory for its owner alone, with its parents. An existing directory stays unchanged.
 pub(super) fn make_directory(path: &Path) -> Result<(), AuthorityError> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(AuthorityError::io(path))
 }
 
-/// Writes a file that must not be there yet.
+/// Writes a file, which must not exist.
 pub(super) fn write_new(path: &Path, content: &[u8], mode: u32) -> Result<(), AuthorityError> {
     let partial = write_partial(path, content, mode)?;
-    // Unlike a rename, a link never replaces anything, on any file system.
+    // Unlike a rename, a link never replaces a file, on any file system.
     let linked = fs::hard_link(&partial, path);
     let _ = fs::remove_file(&partial);
     match linked {
@@ -50,7 +50,7 @@ pub(super) fn write_new(path: &Path, content: &[u8], mode: u32) -> Result<(), Au
     }
 }
 
-/// Writes a file in the place of the one that is there.
+/// Replaces a file.
 pub(super) fn replace(path: &Path, content: &[u8], mode: u32) -> Result<(), AuthorityError> {
     let partial = write_partial(path, content, mode)?;
     if let Err(error) = fs::rename(&partial, path) {

@@ -1,5 +1,5 @@
-//! What an authority has issued and revoked: `issued.jsonl`, the truth from which its list of revoked certificates is
-//! made. Its format is in `docs/formats/authority.md`.
+//! The index of an authority, `issued.jsonl`: all certificates that it issued and revoked. The list of
+//! revoked certificates is made from it. Its format is in `docs/formats/authority.md`.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,49 +8,51 @@ const VERSION: u32 = 1;
 
 /// The first line.
 #[derive(Serialize, Deserialize)]
-struct Heading {
+struct IndexHeading {
     carrack_authority: u32,
 }
 
-/// One certificate.
+/// A certificate of the index.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Entry {
-    /// Its number, in hexadecimal digits.
+pub(super) struct IndexEntry {
+    /// The serial number, in hexadecimal digits.
     pub serial: String,
-    /// The name of its files.
+    /// The name of the certificate's files.
     pub name: String,
     /// `server` or `client`.
     pub r#use: String,
     /// Valid until, seconds since 1970.
     pub until_s: i64,
-    /// When it was revoked, seconds since 1970.
+    /// The time of revocation, seconds since 1970.
     pub revoked_s: Option<i64>,
 }
 
-/// All of them, in the order in which they were issued.
+/// All certificates, in the order in which they were issued.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Index {
-    pub entries: Vec<Entry>,
+pub(super) struct IssuedIndex {
+    pub entries: Vec<IndexEntry>,
 }
 
-impl Index {
-    /// Reads it; the error says what is wrong.
-    pub fn parse(text: &str) -> Result<Index, String> {
+impl IssuedIndex {
+    /// Reads an index. The error is a text with the line's number.
+    pub fn parse(text: &str) -> Result<IssuedIndex, String> {
         let mut lines = text.lines();
-        let heading: Heading = serde_json::from_str(lines.next().unwrap_or_default())
+        let heading: IndexHeading = serde_json::from_str(lines.next().unwrap_or_default())
             .map_err(|error| format!("line 1: {error}"))?;
         if heading.carrack_authority != VERSION {
             return Err(format!("version {} is not known here", heading.carrack_authority));
         }
-        let entry = |(index, line)| {
-            serde_json::from_str(line).map_err(|error| format!("line {}: {error}", index + 2))
-        };
-        Ok(Index { entries: lines.enumerate().map(entry).collect::<Result<_, _>>()? })
+        let mut entries = Vec::new();
+        for (index, line) in lines.enumerate() {
+            let entry = serde_json::from_str(line);
+            entries.push(entry.map_err(|error| format!("line {}: {error}", index + 2))?);
+        }
+        Ok(IssuedIndex { entries })
     }
 
-    /// As it is written.
+    /// The index as it is written.
     pub fn to_text(&self) -> String {
-        let mut text = line(&Heading { carrack_authority: VERSION });
+        let mut text = line(&IndexHeading { carrack_authority: VERSION });
         text.extend(self.entries.iter().map(line));
         text
     }
@@ -73,7 +75,7 @@ mod tests {
 
     #[test]
     fn reads_and_writes_the_example() {
-        let index = Index::parse(EXAMPLE).unwrap();
+        let index = IssuedIndex::parse(EXAMPLE).unwrap();
         assert_eq!(index.entries.len(), 2);
         assert_eq!((index.entries[0].revoked_s, index.entries[1].revoked_s), (None, Some(1_800_000_000)));
         assert_eq!(index.to_text(), EXAMPLE);
@@ -84,7 +86,7 @@ mod tests {
     #[test]
     fn what_is_not_understood_is_an_error() {
         for text in ["", "{}\n", "{\"carrack_authority\":2}\n", &EXAMPLE[..EXAMPLE.len() - 5]] {
-            assert!(Index::parse(text).is_err(), "{text:?}");
+            assert!(IssuedIndex::parse(text).is_err(), "{text:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Making keys, certificates and lists of revoked ones (RFC 5280): values in, PEM out, no files.
+//! Making keys, certificates and lists of revoked certificates (RFC 5280): values in, PEM out, no files.
 
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
@@ -14,7 +14,7 @@ use time::OffsetDateTime;
 use x509_parser::prelude::{CertificateRevocationList, FromDer, X509Certificate};
 
 use super::error::AuthorityError;
-use super::index::Entry;
+use super::index::IndexEntry;
 use super::{AUTHORITY_LIFETIME, Use, seconds};
 use crate::certificate::{Certificate, hex};
 use crate::name::check_identity_name;
@@ -24,17 +24,17 @@ use crate::public_key::KeyKind;
 /// The longest subject of a client's certificate, in bytes: X.520's bound of a common name.
 pub const MAX_SUBJECT_BYTES: usize = 64;
 
-/// Certificates are valid from a little before they were made, for hosts whose clocks are behind.
+/// Certificates are valid from this time before they were made, for hosts whose clocks are behind.
 const BACKDATED: Duration = Duration::from_secs(300);
 
-/// A key and a certificate of it.
-pub(super) struct Made {
+/// A key with its certificate.
+pub(super) struct NewCertificate {
     certificate: rcgen::Certificate,
     key: KeyPair,
     not_after_s: i64,
 }
 
-impl Made {
+impl NewCertificate {
     pub fn key(&self) -> &KeyPair {
         &self.key
     }
@@ -68,12 +68,16 @@ pub(super) fn generate(kind: KeyKind) -> Result<KeyPair, AuthorityError> {
     })?)
 }
 
-/// X.520's attribute for what tells things of one name apart (2.5.4.5).
+/// X.520's serialNumber attribute, which tells subjects of one name apart (2.5.4.5).
 const NAME_SERIAL: [u64; 4] = [2, 5, 4, 5];
 
-/// An authority: it may sign certificates of ends, not of other authorities. Its name has a random part: lists are found
-/// by the name of who signed them, so an authority and its successor must not share theirs.
-pub(super) fn make_authority(name: &str, kind: KeyKind, now: SystemTime) -> Result<Made, AuthorityError> {
+/// An authority that may sign end certificates, but no other authorities. Its name has a random part:
+/// verifiers find lists by the issuer's name, so an authority and its successor must not share a name.
+pub(super) fn make_authority(
+    name: &str,
+    kind: KeyKind,
+    now: SystemTime,
+) -> Result<NewCertificate, AuthorityError> {
     check_subject(name)?;
     let not_after_s = seconds(now + AUTHORITY_LIFETIME);
     let mut params = params(name, now, not_after_s)?;
@@ -81,7 +85,7 @@ pub(super) fn make_authority(name: &str, kind: KeyKind, now: SystemTime) -> Resu
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     let key = generate(kind)?;
-    Ok(Made { certificate: params.self_signed(&key)?, key, not_after_s })
+    Ok(NewCertificate { certificate: params.self_signed(&key)?, key, not_after_s })
 }
 
 /// A certificate for a key of the authority's kind.
@@ -91,7 +95,7 @@ pub(super) fn make_certificate(
     purpose: &Use,
     now: SystemTime,
     not_after_s: i64,
-) -> Result<Made, AuthorityError> {
+) -> Result<NewCertificate, AuthorityError> {
     let mut params = match purpose {
         Use::Client { subject } => {
             check_subject(subject)?;
@@ -110,14 +114,14 @@ pub(super) fn make_certificate(
     }];
     params.use_authority_key_identifier_extension = true;
     let key = KeyPair::generate_for(issuer.key().algorithm())?;
-    Ok(Made { certificate: params.signed_by(&key, issuer)?, key, not_after_s })
+    Ok(NewCertificate { certificate: params.signed_by(&key, issuer)?, key, not_after_s })
 }
 
-/// The list of what is revoked. Its number grows with every new entry. It counts until the authority ends: the small CA
-/// has nobody who would publish the same one again every week.
+/// The list of revoked certificates. Its number grows with every new entry. It is valid until the authority
+/// ends: the small CA does not publish an unchanged list again every week.
 pub(super) fn make_list(
     issuer: &Issuer<'_, impl SigningKey>,
-    entries: &[Entry],
+    entries: &[IndexEntry],
     now: SystemTime,
     not_after_s: i64,
 ) -> Result<String, AuthorityError> {
@@ -133,7 +137,8 @@ pub(super) fn make_list(
     Ok(list.signed_by(issuer)?.pem()?)
 }
 
-/// What a list revokes: numbers, and since when in seconds since 1970. The error says what is wrong with it.
+/// The revoked serial numbers of a list, with the time in seconds since 1970. The error is a text with the
+/// reason.
 pub(super) fn revocations(list: &[u8], authority: &CertificateDer<'_>) -> Result<Vec<(String, i64)>, String> {
     let lists = pem::revocation_lists(list).map_err(|error| error.to_string())?;
     let [list] = &lists[..] else { return Err("it is not one list of revoked certificates".to_owned()) };
@@ -181,22 +186,22 @@ fn host_name(name: &str) -> Result<SanType, AuthorityError> {
     if let Ok(address) = name.parse::<IpAddr>() {
         return Ok(SanType::IpAddress(address));
     }
-    let wrong = || AuthorityError::HostName(name.to_owned());
-    DnsName::try_from(name).map_err(|_| wrong())?;
-    Ok(SanType::DnsName(name.to_ascii_lowercase().try_into().map_err(|_| wrong())?))
+    DnsName::try_from(name).map_err(|_| AuthorityError::HostName(name.to_owned()))?;
+    let lower_case = name.to_ascii_lowercase().try_into();
+    lower_case.map(SanType::DnsName).map_err(|_| AuthorityError::HostName(name.to_owned()))
 }
 
-fn revocation(entry: &Entry) -> Option<Result<RevokedCertParams, AuthorityError>> {
-    let revoked_s = entry.revoked_s?;
-    let revoke = || {
-        Ok(RevokedCertParams {
-            serial_number: SerialNumber::from_slice(&bytes_of(&entry.serial)?),
-            revocation_time: moment(revoked_s)?,
-            reason_code: Some(RevocationReason::Unspecified),
-            invalidity_date: None,
-        })
-    };
-    Some(revoke())
+fn revocation(entry: &IndexEntry) -> Option<Result<RevokedCertParams, AuthorityError>> {
+    entry.revoked_s.map(|revoked_s| revoked_params(&entry.serial, revoked_s))
+}
+
+fn revoked_params(serial: &str, revoked_s: i64) -> Result<RevokedCertParams, AuthorityError> {
+    Ok(RevokedCertParams {
+        serial_number: SerialNumber::from_slice(&bytes_of(serial)?),
+        revocation_time: moment(revoked_s)?,
+        reason_code: Some(RevocationReason::Unspecified),
+        invalidity_date: None,
+    })
 }
 
 fn bytes_of(digits: &str) -> Result<Vec<u8>, AuthorityError> {

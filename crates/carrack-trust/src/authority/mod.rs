@@ -1,7 +1,8 @@
-//! The small CA for sites that have none: a directory with its key, what it has issued, what it has revoked.
+//! The small CA for sites without another CA: a directory with its key, the index of issued certificates and
+//! the list of revoked ones.
 //!
-//! Everything it writes is there whole or not at all, and nothing but the index and the list is ever replaced. The
-//! index is written before what it speaks of, so that whatever was issued can be revoked.
+//! Every file is written atomically, and only the index and the list are ever replaced. The index is written
+//! before the certificate, so that every issued certificate can be revoked.
 
 mod error;
 mod files;
@@ -17,10 +18,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 pub use error::AuthorityError;
-use files::{Lock, PUBLIC, SECRET, make_directory, replace, write_new};
-use index::{Entry, Index};
+use files::{DirectoryLock, PUBLIC, SECRET, make_directory, replace, write_new};
+use index::{IndexEntry, IssuedIndex};
 pub use making::MAX_SUBJECT_BYTES;
-use making::{Made, make_authority, make_certificate, make_list, revocations};
+use making::{NewCertificate, make_authority, make_certificate, make_list, revocations};
 pub use passing::PassingAuthority;
 use rcgen::{Issuer, KeyPair, PublicKeyData};
 use rustls::pki_types::CertificateDer;
@@ -30,13 +31,13 @@ use crate::pem;
 use crate::public_key::KeyKind;
 use crate::token::TokenSigner;
 
-/// How long an authority lives: ten years.
+/// The lifetime of an authority: ten years.
 pub const AUTHORITY_LIFETIME: Duration = days(3652);
 
-/// How long a server's certificate lives if nobody says: as long as public CAs gave at most, 397 days.
+/// The default lifetime of a server's certificate: the longest that public CAs gave, 397 days.
 pub const SERVER_LIFETIME: Duration = days(397);
 
-/// How long a client's certificate lives if nobody says.
+/// The default lifetime of a client's certificate.
 pub const CLIENT_LIFETIME: Duration = days(90);
 
 const fn days(count: u64) -> Duration {
@@ -53,66 +54,66 @@ const TOKEN_PUBLIC: &str = "token.pem";
 /// The largest file of its own that an authority reads: an index of half a million certificates.
 const MAX_FILE_BYTES: u64 = 64 << 20;
 
-/// What a certificate is to be for.
+/// The intended use of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Use {
-    /// A server that is called by these host names and addresses.
+    /// A server with these host names and addresses.
     Server {
         /// At least one.
         names: Vec<String>,
     },
-    /// A client that is this identity.
+    /// A client with this identity.
     Client {
-        /// Its name, at most [`MAX_SUBJECT_BYTES`] long.
+        /// The identity's name, at most [`MAX_SUBJECT_BYTES`] long.
         subject: String,
     },
 }
 
-/// What was issued.
+/// An issued certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Issued {
     /// The file with the certificate and the authority's.
     pub chain: PathBuf,
-    /// The file with its private key.
+    /// The file with the private key.
     pub key: PathBuf,
-    /// What the certificate says.
+    /// The certificate's content.
     pub certificate: Certificate,
 }
 
-/// What is to be revoked.
+/// A selection of certificates to revoke.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Which {
-    /// All that was issued by this name.
+    /// All certificates that were issued under this name.
     Name(String),
-    /// The one with this number, in hexadecimal digits.
+    /// The certificate with this serial number, in hexadecimal digits.
     Serial(String),
-    /// This one, PEM.
+    /// This certificate, PEM.
     Certificate(Vec<u8>),
 }
 
-/// What was revoked.
+/// A revoked certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Revoked {
-    /// Its number.
+    /// The serial number.
     pub serial: String,
-    /// The name that it was issued by.
+    /// The name that it was issued under.
     pub name: String,
-    /// Whether it had been revoked before.
+    /// True if it had been revoked before.
     pub was_before: bool,
 }
 
-/// What an authority knows of a certificate.
+/// The status of a certificate at an authority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It is of somebody else.
+    /// Another authority signed it.
     Foreign,
-    /// It is the authority's own.
+    /// The authority's own certificate.
     Own,
-    /// It is not on the list.
+    /// Signed by the authority and not on the list.
     Good,
-    /// It is on the list.
+    /// Signed by the authority and on the list.
     Revoked {
-        /// Since when, seconds since 1970.
+        /// The time of revocation, seconds since 1970.
         since_s: i64,
     },
 }
@@ -126,10 +127,10 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// Makes a new one in `directory`, with a key for certificates and one for tokens.
+    /// Makes a new authority in `directory`, with a key for certificates and a key for tokens.
     ///
     /// # Errors
-    /// If any of its files is there already, or can't be written.
+    /// If any of its files exists, or can't be written.
     pub fn init(
         directory: &Path,
         name: &str,
@@ -140,14 +141,14 @@ impl Authority {
         let list = make_list(&made.issuer()?, &[], now, made.not_after())?;
         let token = making::generate(kind)?;
         make_directory(directory)?;
-        let _lock = Lock::take(directory)?;
+        let _lock = DirectoryLock::take(directory)?;
         let files = [
             (KEY, made.key_pem().into_bytes(), SECRET),
             (TOKEN_KEY, token.serialize_pem().into_bytes(), SECRET),
             (TOKEN_PUBLIC, token.public_key_pem().into_bytes(), PUBLIC),
-            (INDEX, Index::default().to_text().into_bytes(), SECRET),
+            (INDEX, IssuedIndex::default().to_text().into_bytes(), SECRET),
             (LIST, list.into_bytes(), PUBLIC),
-            // Last: with it the authority is there.
+            // Last: this file makes the directory an authority.
             (CERTIFICATE, made.certificate_pem().into_bytes(), PUBLIC),
         ];
         let taken = files.iter().map(|(file, ..)| directory.join(file)).find(|path| is_there(path));
@@ -160,7 +161,7 @@ impl Authority {
         Authority::open(directory)
     }
 
-    /// The one in `directory`. Its keys are not read until they are needed.
+    /// Opens the authority in `directory`. Its keys are read on first use.
     ///
     /// # Errors
     /// If there is none, or it can't be read.
@@ -172,27 +173,27 @@ impl Authority {
             }
             other => other?,
         };
-        let damaged = |why: String| AuthorityError::damaged(&path, why);
-        let der = pem::certificates(&pem).map_err(|error| damaged(error.to_string()))?.swap_remove(0);
-        let certificate = Certificate::parse(&der).map_err(|error| damaged(error.to_string()))?;
+        let der =
+            pem::certificates(&pem).map_err(|error| AuthorityError::damaged(&path, error))?.swap_remove(0);
+        let certificate = Certificate::parse(&der).map_err(|error| AuthorityError::damaged(&path, error))?;
         Ok(Authority { directory: directory.into(), der, certificate })
     }
 
-    /// What its certificate says.
+    /// The authority's certificate.
     pub fn certificate(&self) -> &Certificate {
         &self.certificate
     }
 
-    /// Its name, by which its tokens say who made them.
+    /// The authority's name, the issuer of its tokens.
     pub fn name(&self) -> &str {
         self.certificate.common_names.first().map_or("", String::as_str)
     }
 
-    /// Makes a key and a certificate for it, `NAME.pem` and `NAME-key.pem` in `out`, valid for `lifetime` but not
-    /// longer than the authority. The certificate's file holds the authority's too.
+    /// Makes a key and its certificate, `NAME.pem` and `NAME-key.pem` in `out`, valid for `lifetime` but not
+    /// longer than the authority. The certificate's file also holds the authority's certificate.
     ///
     /// # Errors
-    /// If one of the files is there already, or something of the request can't be.
+    /// If one of the files exists, or the request is invalid.
     pub fn issue(
         &self,
         name: &str,
@@ -202,7 +203,7 @@ impl Authority {
         now: SystemTime,
     ) -> Result<Issued, AuthorityError> {
         check_file_name(name)?;
-        let _lock = Lock::take(&self.directory)?;
+        let _lock = DirectoryLock::take(&self.directory)?;
         let (chain, key) = (out.join(format!("{name}.pem")), out.join(format!("{name}-key.pem")));
         if let Some(path) = [&chain, &key].into_iter().find(|path| is_there(path)) {
             return Err(AuthorityError::Exists(path.clone()));
@@ -217,12 +218,12 @@ impl Authority {
         Ok(Issued { chain, key, certificate })
     }
 
-    /// Revokes certificates and writes the list anew.
+    /// Revokes certificates and writes the list again.
     ///
     /// # Errors
-    /// If nothing like that was issued here, or something can't be written.
+    /// If no such certificate was issued here, or a file can't be written.
     pub fn revoke(&self, which: &Which, now: SystemTime) -> Result<Vec<Revoked>, AuthorityError> {
-        let _lock = Lock::take(&self.directory)?;
+        let _lock = DirectoryLock::take(&self.directory)?;
         let issuer = self.issuer()?;
         let mut index = self.index()?;
         let revoked = mark(&mut index, &self.selected(which)?, seconds(now));
@@ -235,7 +236,7 @@ impl Authority {
         Ok(revoked)
     }
 
-    /// Whether a certificate of this number was issued here.
+    /// Returns true if a certificate with this serial number was issued here.
     ///
     /// # Errors
     /// If the index can't be read.
@@ -243,7 +244,7 @@ impl Authority {
         Ok(self.index()?.entries.iter().any(|entry| entry.serial.eq_ignore_ascii_case(serial)))
     }
 
-    /// What is known of a certificate here, by its signature and the list, as others see it.
+    /// The status of a certificate by its signature and the list, as verifiers see it.
     ///
     /// # Errors
     /// If the list can't be read.
@@ -262,7 +263,7 @@ impl Authority {
         Ok(found.map_or(Standing::Good, |(_, since_s)| Standing::Revoked { since_s }))
     }
 
-    /// Who signs its tokens: its name and its key for tokens.
+    /// The signer of the authority's tokens: its name and its key for tokens.
     ///
     /// # Errors
     /// If that key can't be read.
@@ -293,7 +294,7 @@ impl Authority {
     fn record(&self, name: &str, purpose: &Use, made: &Certificate) -> Result<(), AuthorityError> {
         let mut index = self.index()?;
         let word = if matches!(purpose, Use::Server { .. }) { "server" } else { "client" };
-        index.entries.push(Entry {
+        index.entries.push(IndexEntry {
             serial: made.serial.clone(),
             name: name.to_owned(),
             r#use: word.to_owned(),
@@ -303,12 +304,12 @@ impl Authority {
         replace(&self.directory.join(INDEX), index.to_text().as_bytes(), SECRET)
     }
 
-    fn index(&self) -> Result<Index, AuthorityError> {
-        Index::parse(&self.text(INDEX)?)
+    fn index(&self) -> Result<IssuedIndex, AuthorityError> {
+        IssuedIndex::parse(&self.text(INDEX)?)
             .map_err(|why| AuthorityError::damaged(self.directory.join(INDEX), why))
     }
 
-    /// By what an entry is chosen, and the word for it: its name if true, else its number.
+    /// The criterion for entries: (true, name) or (false, serial number).
     fn selected(&self, which: &Which) -> Result<(bool, String), AuthorityError> {
         Ok(match which {
             Which::Name(name) => (true, name.clone()),
@@ -334,16 +335,19 @@ impl Authority {
     }
 }
 
-impl Made {
+impl NewCertificate {
     fn issuer(&self) -> Result<Issuer<'_, &KeyPair>, AuthorityError> {
         Ok(Issuer::from_ca_cert_der(self.der(), self.key())?)
     }
 }
 
-/// Marks what was chosen as revoked, once.
-fn mark(index: &mut Index, (by_name, word): &(bool, String), now_s: i64) -> Vec<Revoked> {
-    let is_meant = |entry: &&mut Entry| *word == if *by_name { &entry.name } else { &entry.serial }[..];
-    let marked = index.entries.iter_mut().filter(is_meant).map(|entry| {
+/// Marks the selected entries as revoked, once.
+fn mark(index: &mut IssuedIndex, (by_name, word): &(bool, String), now_s: i64) -> Vec<Revoked> {
+    let selected = index
+        .entries
+        .iter_mut()
+        .filter(|entry| *word == if *by_name { &entry.name } else { &entry.serial }[..]);
+    let marked = selected.map(|entry| {
         let was_before = entry.revoked_s.is_some();
         entry.revoked_s.get_or_insert(now_s);
         Revoked { serial: entry.serial.clone(), name: entry.name.clone(), was_before }
@@ -351,20 +355,19 @@ fn mark(index: &mut Index, (by_name, word): &(bool, String), now_s: i64) -> Vec<
     marked.collect()
 }
 
-/// Names of files beside the authority's own, which they can't be confused with.
+/// Accepts names of files that can't be confused with the authority's own files.
 fn check_file_name(name: &str) -> Result<(), AuthorityError> {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '@');
     let is_own = ["ca", "revoked", "token"].contains(&name) || name.ends_with("-key");
     let is_good = !name.is_empty()
         && name.len() <= 200
-        && name.chars().all(is_plain)
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '@'))
         && !name.starts_with(['.', '-'])
         && !name.ends_with(".pem")
         && !is_own;
     if is_good { Ok(()) } else { Err(AuthorityError::FileName(name.to_owned())) }
 }
 
-/// Also a link to nowhere.
+/// Returns true for a dangling link too.
 fn is_there(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok()
 }

@@ -1,4 +1,4 @@
-//! An authority for as long as a process lives: in memory only, known to those who were told its certificate.
+//! An authority for the lifetime of a process: in memory only, known to the peers that get its certificate.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,24 +8,25 @@ use super::{Use, seconds};
 use crate::public_key::KeyKind;
 use crate::tls::ClientIdentity;
 
-/// What its certificates are valid for: longer than any process that it is for lives without a restart.
+/// The lifetime of its certificates: longer than its processes run without a restart.
 const LIFETIME: Duration = Duration::from_secs(366 * 24 * 3600);
 
-/// What a process shows, and what others have to know to believe it.
+/// A process's certificates, and the CA certificate by which others trust them.
 #[derive(Clone)]
 pub struct PassingAuthority {
-    /// The authority's certificate, PEM: what it has signed is this process and nobody else.
+    /// The authority's certificate, PEM. It signs certificates of this process only.
     pub ca: Vec<u8>,
-    /// As a server: the certificate and the authority's, PEM.
+    /// The server's chain: its certificate and the authority's, PEM.
     pub server_chain: Vec<u8>,
-    /// Its private key, PEM.
+    /// The server's private key, PEM.
     pub server_key: Vec<u8>,
-    /// As a client.
+    /// The client's certificate and key.
     pub client: ClientIdentity,
 }
 
 impl PassingAuthority {
-    /// Makes one for a process that servers know as the client `name`, and clients as the host `name`.
+    /// Makes an authority for a process that servers know as the client `name`, and clients as the host
+    /// `name`.
     ///
     /// # Errors
     /// If `name` can't be both.
@@ -38,12 +39,11 @@ impl PassingAuthority {
         let client = Use::Client { subject: name.to_owned() };
         let client = make_certificate(&issuer, name, &client, now, until)?;
         let ca = authority.certificate_pem().into_bytes();
-        let chain = |certificate: String| [certificate.as_bytes(), &ca].concat();
         Ok(PassingAuthority {
-            server_chain: chain(server.certificate_pem()),
+            server_chain: [server.certificate_pem().as_bytes(), &ca].concat(),
             server_key: server.key_pem().into_bytes(),
             client: ClientIdentity::Certificate {
-                chain: chain(client.certificate_pem()),
+                chain: [client.certificate_pem().as_bytes(), &ca].concat(),
                 key: client.key_pem().into_bytes(),
             },
             ca,

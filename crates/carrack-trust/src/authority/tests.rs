@@ -1,4 +1,4 @@
-//! Authorities in a directory of their own, with the time passed in.
+//! Authorities in temporary directories, with the time passed in.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,20 +13,20 @@ fn now() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(NOW_S)
 }
 
-struct World {
+struct AuthorityFixture {
     root: tempfile::TempDir,
     authority: Authority,
 }
 
-impl World {
-    fn new() -> World {
-        World::with(KeyKind::Ed25519)
+impl AuthorityFixture {
+    fn new() -> AuthorityFixture {
+        AuthorityFixture::with(KeyKind::Ed25519)
     }
 
-    fn with(kind: KeyKind) -> World {
+    fn with(kind: KeyKind) -> AuthorityFixture {
         let root = tempfile::tempdir().unwrap();
         let authority = Authority::init(&root.path().join("authority"), "a site", kind, now()).unwrap();
-        World { root, authority }
+        AuthorityFixture { root, authority }
     }
 
     fn path(&self, file: &str) -> PathBuf {
@@ -71,7 +71,7 @@ fn server(names: &[&str]) -> Use {
 #[test]
 fn a_new_one_has_its_files_and_nothing_else() {
     for kind in [KeyKind::Ed25519, KeyKind::P256] {
-        let world = World::with(kind);
+        let world = AuthorityFixture::with(kind);
         let files = ["ca-key.pem", "ca.pem", "issued.jsonl", "revoked.pem", "token-key.pem", "token.pem"];
         assert_eq!(world.files()[1..], files);
         for (file, mode) in files.into_iter().zip([0o600, 0o644, 0o600, 0o644, 0o600, 0o644]) {
@@ -88,11 +88,11 @@ fn a_new_one_has_its_files_and_nothing_else() {
 
 #[test]
 fn one_is_never_replaced() {
-    let world = World::new();
+    let world = AuthorityFixture::new();
     let before = fs::read(world.path("ca-key.pem")).unwrap();
     let again = Authority::init(&world.path(""), "another", KeyKind::P256, now());
     assert!(matches!(again, Err(AuthorityError::Exists(_))), "{again:?}");
-    // Nor is what is left of one.
+    // Nor does it replace the remains of an authority.
     fs::remove_file(world.path("ca.pem")).unwrap();
     let again = Authority::init(&world.path(""), "another", KeyKind::P256, now());
     assert!(matches!(again, Err(AuthorityError::Exists(_))), "{again:?}");
@@ -102,7 +102,7 @@ fn one_is_never_replaced() {
 
 #[test]
 fn a_server_gets_its_names() {
-    let world = World::with(KeyKind::P256);
+    let world = AuthorityFixture::with(KeyKind::P256);
     let names = server(&["DTN1.example.org", "10.0.0.7", "fe80::1"]);
     let issued = world.issue("dtn1", &names, SERVER_LIFETIME).unwrap();
     let certificate = &issued.certificate;
@@ -124,7 +124,7 @@ fn a_server_gets_its_names() {
 
 #[test]
 fn a_client_gets_its_name() {
-    let world = World::new();
+    let world = AuthorityFixture::new();
     let issued = world.issue("alice", &client("alice@example.org"), CLIENT_LIFETIME).unwrap();
     assert_eq!(issued.certificate.common_names, ["alice@example.org"]);
     assert!(issued.certificate.uses.client && !issued.certificate.uses.server);
@@ -135,7 +135,7 @@ fn a_client_gets_its_name() {
 
 #[test]
 fn nothing_outlives_the_authority() {
-    let world = World::new();
+    let world = AuthorityFixture::new();
     let end_s = world.authority.certificate().not_after_s;
     let long = world.issue("a", &client("a"), days(100_000)).unwrap();
     assert_eq!(long.certificate.not_after_s, end_s);
@@ -148,14 +148,14 @@ fn nothing_outlives_the_authority() {
 
 #[test]
 fn files_that_are_there_stay() {
-    let world = World::new();
+    let world = AuthorityFixture::new();
     for (name, file) in [("alice", "alice.pem"), ("bob", "bob-key.pem")] {
         fs::write(world.path(file), "mine").unwrap();
         let refused = world.issue(name, &client(name), CLIENT_LIFETIME);
         assert!(matches!(refused, Err(AuthorityError::Exists(_))), "{file}: {refused:?}");
         assert_eq!(fs::read(world.path(file)).unwrap(), b"mine");
     }
-    // A name that points nowhere is there too.
+    // A dangling link exists too.
     std::os::unix::fs::symlink("/nowhere", world.path("link.pem")).unwrap();
     assert!(matches!(world.issue("link", &client("x"), CLIENT_LIFETIME), Err(AuthorityError::Exists(_))));
     assert_eq!(world.authority.index().unwrap().entries, []);
@@ -165,7 +165,7 @@ fn files_that_are_there_stay() {
 
 #[test]
 fn names_that_would_leave_the_directory_or_hit_its_own_files_are_refused() {
-    let world = World::new();
+    let world = AuthorityFixture::new();
     let before = world.files();
     for name in
         ["", "..", "a/b", "/a", ".a", "-a", "ca", "ca-key", "revoked", "token", "a-key", "a.pem", "a b", "ä"]
@@ -186,7 +186,7 @@ fn names_that_would_leave_the_directory_or_hit_its_own_files_are_refused() {
 
 #[test]
 fn what_is_revoked_is_on_the_list() {
-    let world = World::new();
+    let world = AuthorityFixture::new();
     let [alice, bob, carol, dave] = ["alice", "bob", "carol", "dave"].map(|name| world.client(name));
     let pem = fs::read(&carol.chain).unwrap();
     for which in [
@@ -206,7 +206,7 @@ fn what_is_revoked_is_on_the_list() {
 
 #[test]
 fn revoking_twice_keeps_the_first_time_and_mends_the_list() {
-    let world = World::new();
+    let world = AuthorityFixture::new();
     let empty = fs::read(world.path("revoked.pem")).unwrap();
     let alice = world.client("alice");
     let which = Which::Name("alice".into());
@@ -221,7 +221,7 @@ fn revoking_twice_keeps_the_first_time_and_mends_the_list() {
 
 #[test]
 fn a_name_stands_for_all_that_were_issued_by_it() {
-    let world = World::new();
+    let world = AuthorityFixture::new();
     let first = world.client("alice");
     let old = world.path("old.pem");
     fs::rename(&first.chain, &old).unwrap();
@@ -235,7 +235,7 @@ fn a_name_stands_for_all_that_were_issued_by_it() {
 
 #[test]
 fn what_was_not_issued_here_can_not_be_revoked() {
-    let (world, other) = (World::new(), World::new());
+    let (world, other) = (AuthorityFixture::new(), AuthorityFixture::new());
     let foreign = other.client("alice");
     let list = fs::read(world.path("revoked.pem")).unwrap();
     for which in [
@@ -255,7 +255,7 @@ fn what_was_not_issued_here_can_not_be_revoked() {
 
 #[test]
 fn a_list_of_somebody_else_is_not_believed() {
-    let (world, other) = (World::new(), World::new());
+    let (world, other) = (AuthorityFixture::new(), AuthorityFixture::new());
     let alice = world.client("alice");
     fs::copy(other.path("revoked.pem"), world.path("revoked.pem")).unwrap();
     let der = pem::certificates(&fs::read(&alice.chain).unwrap()).unwrap();
@@ -265,7 +265,7 @@ fn a_list_of_somebody_else_is_not_believed() {
 
 #[test]
 fn another_authoritys_key_signs_nothing() {
-    let (world, other) = (World::new(), World::new());
+    let (world, other) = (AuthorityFixture::new(), AuthorityFixture::new());
     fs::copy(other.path("ca-key.pem"), world.path("ca-key.pem")).unwrap();
     let refused = world.issue("alice", &client("alice"), CLIENT_LIFETIME);
     assert!(matches!(refused, Err(AuthorityError::NoPair)), "{refused:?}");
@@ -273,7 +273,7 @@ fn another_authoritys_key_signs_nothing() {
 
 #[test]
 fn a_damaged_index_stops_everything() {
-    let world = World::new();
+    let world = AuthorityFixture::new();
     world.client("alice");
     fs::write(world.path("issued.jsonl"), "{}").unwrap();
     let refused = world.authority.revoke(&Which::Name("alice".into()), now());
@@ -283,7 +283,7 @@ fn a_damaged_index_stops_everything() {
 
 #[test]
 fn several_at_once_lose_nothing() {
-    let world = World::new();
+    let world = AuthorityFixture::new();
     thread::scope(|scope| {
         for worker in 0..4 {
             let world = &world;
@@ -303,7 +303,7 @@ fn several_at_once_lose_nothing() {
 
 #[test]
 fn of_several_that_want_one_name_one_gets_it() {
-    let world = World::new();
+    let world = AuthorityFixture::new();
     let winners = thread::scope(|scope| {
         let tries: Vec<_> = (0..4)
             .map(|_| scope.spawn(|| world.issue("alice", &client("alice"), CLIENT_LIFETIME).is_ok()))
@@ -316,7 +316,7 @@ fn of_several_that_want_one_name_one_gets_it() {
 
 #[test]
 fn tokens_are_signed_with_a_key_of_their_own() {
-    let world = World::with(KeyKind::P256);
+    let world = AuthorityFixture::with(KeyKind::P256);
     let [certificates, tokens] =
         ["ca-key.pem", "token-key.pem"].map(|file| fs::read(world.path(file)).unwrap());
     assert_ne!(certificates, tokens);

@@ -1,4 +1,4 @@
-//! A client's side: which servers it believes, and who it is.
+//! A client's side: the servers that it trusts, and its identity.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,25 +17,25 @@ use super::{ALPN, TlsError, check_lists, provider, roots};
 use crate::certificate::Certificate;
 use crate::pem;
 
-/// What a client believes and who it is: the contents of files.
+/// A client's credentials and trusted CAs: the contents of files.
 #[derive(Clone, Debug, Default)]
 pub struct ClientTrust {
-    /// The CAs whose servers are believed, PEM; none are the system's.
+    /// The CAs of trusted servers, PEM; `None` for the system's.
     pub cas: Option<Vec<u8>>,
-    /// What those CAs have revoked, PEM; may be empty, and is with the system's.
+    /// Those CAs' lists of revoked certificates, PEM. May be empty, and must be with the system's CAs.
     pub crls: Vec<u8>,
-    /// Who the client is; nobody, if it comes with a token.
+    /// The client's identity; `None` if it uses a token.
     pub identity: Option<ClientIdentity>,
 }
 
-/// What proves who a client is.
+/// The proof of a client's identity.
 #[derive(Clone)]
 pub enum ClientIdentity {
     /// A certificate of a CA, or a self-signed one.
     Certificate {
-        /// It and those between it and its CA, PEM.
+        /// The certificate and the intermediate ones up to its CA, PEM.
         chain: Vec<u8>,
-        /// Its private key, PEM.
+        /// The private key, PEM.
         key: Vec<u8>,
     },
     /// An ssh key that the server knows: an OpenSSH private key file, not encrypted, of the type ed25519.
@@ -52,15 +52,15 @@ impl fmt::Debug for ClientIdentity {
     }
 }
 
-/// The configuration of a client.
+/// The TLS configuration of a client.
 ///
 /// # Errors
-/// What is missing or wrong, with a hint.
+/// The missing or invalid material. The error has a hint.
 pub fn client_config(trust: &ClientTrust) -> Result<Arc<ClientConfig>, TlsError> {
     client_config_at(trust, Arc::new(DefaultTimeProvider))
 }
 
-/// The same by another clock.
+/// The same with another clock.
 ///
 /// # Errors
 /// As [`client_config`].
@@ -111,7 +111,7 @@ fn verifier(
         .map_err(|_| TlsError::List)
 }
 
-/// Those of the system that can be used; some systems have one or two that can't.
+/// The usable CAs of the system. Some systems have one or two that can't be read.
 fn system_roots() -> Result<Arc<RootCertStore>, TlsError> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
@@ -140,7 +140,7 @@ fn with_certificate(chain: &[u8], key: &[u8]) -> Result<Material, TlsError> {
     if own.uses.client { Ok((chain, key)) } else { Err(TlsError::NotForClients { subject: own.subject }) }
 }
 
-/// The key in a certificate that it signs itself. The server looks at nothing but the key in it.
+/// A self-signed certificate of the key. The server looks only at the key.
 fn with_ssh_key(file: &[u8]) -> Result<Material, TlsError> {
     let pkcs8 = pkcs8_of_ssh(file)?;
     let pair = KeyPair::try_from(&PrivatePkcs8KeyDer::from(&pkcs8[..]))?;
@@ -153,8 +153,7 @@ fn with_ssh_key(file: &[u8]) -> Result<Material, TlsError> {
 }
 
 fn pkcs8_of_ssh(file: &[u8]) -> Result<Vec<u8>, TlsError> {
-    let unreadable = |why: &dyn fmt::Display| TlsError::SshKey(why.to_string());
-    let key = ssh_key::PrivateKey::from_openssh(file).map_err(|error| unreadable(&error))?;
+    let key = ssh_key::PrivateKey::from_openssh(file).map_err(|error| TlsError::SshKey(error.to_string()))?;
     if key.is_encrypted() {
         return Err(TlsError::EncryptedKey);
     }
@@ -162,7 +161,7 @@ fn pkcs8_of_ssh(file: &[u8]) -> Result<Vec<u8>, TlsError> {
         return Err(TlsError::KeyType(key.algorithm().to_string()));
     };
     let pair = Ed25519KeyPair::from_seed_and_public_key(&pair.private.to_bytes(), &pair.public.0)
-        .map_err(|error| unreadable(&error))?;
-    let der: Pkcs8V1Der<'_> = pair.as_der().map_err(|error| unreadable(&error))?;
+        .map_err(|error| TlsError::SshKey(error.to_string()))?;
+    let der: Pkcs8V1Der<'_> = pair.as_der().map_err(|error| TlsError::SshKey(error.to_string()))?;
     Ok(der.as_ref().to_vec())
 }

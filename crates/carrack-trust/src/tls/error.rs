@@ -1,4 +1,4 @@
-//! What keeps a TLS configuration from being made, and what a failed handshake means.
+//! The errors of TLS configurations, and hints for failed handshakes.
 
 use rustls::{AlertDescription, CertificateError as Refusal, Error};
 use thiserror::Error as ThisError;
@@ -6,57 +6,57 @@ use thiserror::Error as ThisError;
 use crate::certificate::CertificateError;
 use crate::pem::PemError;
 
-/// Why there is no configuration.
+/// The reason why a configuration can't be made.
 #[derive(Debug, ThisError)]
 pub enum TlsError {
     /// Some material can't be read.
     #[error("{what}: {error}")]
     Pem {
-        /// Which one.
+        /// The name of the material.
         what: &'static str,
-        /// What is wrong with it.
+        /// The problem.
         error: PemError,
     },
-    /// A certificate can't be understood.
+    /// A certificate can't be read.
     #[error(transparent)]
     Certificate(CertificateError),
-    /// A certificate among the CAs is none of a CA.
+    /// A certificate among the CAs is not a CA's.
     #[error("the certificate of {subject} is not a CA's")]
     NoAuthority {
-        /// Whose it is.
+        /// The certificate's subject.
         subject: String,
     },
-    /// A list of revoked certificates can't be understood.
+    /// A list of revoked certificates can't be read.
     #[error("the list of revoked certificates can't be read")]
     List,
-    /// A list of revoked certificates is of a CA that isn't trusted.
+    /// A list of revoked certificates comes from a CA that isn't trusted.
     #[error("the list of revoked certificates of {issuer} is of none of the CAs that are trusted")]
     ForeignList {
-        /// Whose it is.
+        /// The list's issuer.
         issuer: String,
     },
-    /// The server's certificate can't be one of a server.
+    /// The server's certificate is not for servers.
     #[error("the certificate of {subject} is not for servers")]
     NotForServers {
-        /// Whose it is.
+        /// The certificate's subject.
         subject: String,
     },
-    /// The client's certificate can't be one of a client.
+    /// The client's certificate is not for clients.
     #[error("the certificate of {subject} is not for clients")]
     NotForClients {
-        /// Whose it is.
+        /// The certificate's subject.
         subject: String,
     },
-    /// Nobody could come in.
+    /// The server would accept no client.
     #[error("neither CAs, public keys nor tokens say who may come in")]
     NobodyAdmitted,
-    /// The system has no roots, and no others are given.
+    /// The system has no CAs, and no others are given.
     #[error("no CA is given, and the system has none: {0}")]
     NoRoots(String),
     /// The ssh key is protected by a passphrase.
     #[error("the ssh key is encrypted")]
     EncryptedKey,
-    /// The ssh key is of a type that is not taken.
+    /// The ssh key has an unsupported type.
     #[error("the ssh key is of the type {0}")]
     KeyType(String),
     /// The ssh key can't be read.
@@ -71,7 +71,7 @@ pub enum TlsError {
 }
 
 impl TlsError {
-    /// What the user can do.
+    /// Advice for the user.
     pub fn hint(&self) -> Option<&'static str> {
         Some(match self {
             TlsError::NoAuthority { .. } => {
@@ -97,7 +97,7 @@ impl TlsError {
     }
 }
 
-/// What to do about a handshake that failed, as rustls reports it at either end.
+/// Advice for a failed handshake, by rustls' error at either end.
 pub fn handshake_hint(error: &Error) -> Option<&'static str> {
     match error {
         Error::InvalidCertificate(refusal) => hint_of_refusal(refusal),
@@ -131,7 +131,7 @@ fn hint_of_refusal(refusal: &Refusal) -> Option<&'static str> {
     })
 }
 
-/// What a server says of a client's certificate.
+/// Advice by the server's alert about a client's certificate.
 fn hint_of_alert(alert: AlertDescription) -> Option<&'static str> {
     Some(match alert {
         AlertDescription::CertificateRequired => {

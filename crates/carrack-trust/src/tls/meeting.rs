@@ -1,8 +1,7 @@
-//! A site and the meetings of its server with clients, in memory, at a time of their own.
+//! A test site whose server handshakes with clients in memory, at a given time.
 
 use std::fs;
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -72,15 +71,17 @@ impl Site {
         }
     }
 
-    /// A client that believes the site's servers.
+    /// A client that trusts the site's servers.
     pub fn believer(&self, identity: Option<ClientIdentity>) -> ClientTrust {
         ClientTrust { cas: Some(self.read("ca.pem")), crls: self.read("revoked.pem"), identity }
     }
 }
 
 pub(super) fn identity(issued: &Issued) -> ClientIdentity {
-    let read = |path: &PathBuf| fs::read(path).unwrap();
-    ClientIdentity::Certificate { chain: read(&issued.chain), key: read(&issued.key) }
+    ClientIdentity::Certificate {
+        chain: fs::read(&issued.chain).unwrap(),
+        key: fs::read(&issued.key).unwrap(),
+    }
 }
 
 pub(super) fn keys(content: &str) -> Arc<PublicKeys> {
@@ -89,39 +90,39 @@ pub(super) fn keys(content: &str) -> Arc<PublicKeys> {
     Arc::new(keys)
 }
 
-/// What became of a handshake: what each end found wrong, and who came.
-pub(super) struct Meeting {
+/// The result of a handshake: both connections, and the error of each end.
+pub(super) struct Handshake {
     pub client: ClientConnection,
     pub server: ServerConnection,
     pub client_error: Option<Error>,
     pub server_error: Option<Error>,
 }
 
-impl Meeting {
-    pub fn of(server: &ServerTrust, client: &ClientTrust) -> Meeting {
-        Meeting::at(NOW_S, server, client, HOST)
+impl Handshake {
+    pub fn of(server: &ServerTrust, client: &ClientTrust) -> Handshake {
+        Handshake::at(NOW_S, server, client, HOST)
     }
 
-    pub fn at(now_s: u64, server: &ServerTrust, client: &ClientTrust, host: &str) -> Meeting {
+    pub fn at(now_s: u64, server: &ServerTrust, client: &ClientTrust, host: &str) -> Handshake {
         let server = server_config_at(server, Arc::new(Clock(now_s))).unwrap();
         let client = client_config_at(client, Arc::new(Clock(now_s))).unwrap();
-        Meeting::between(server, client, host)
+        Handshake::between(server, client, host)
     }
 
     pub fn between(
         server: Arc<rustls::ServerConfig>,
         client: Arc<rustls::ClientConfig>,
         host: &str,
-    ) -> Meeting {
+    ) -> Handshake {
         let host = ServerName::try_from(host.to_owned()).unwrap();
         let client = ClientConnection::new(client, host).unwrap();
         let server = ServerConnection::new(server).unwrap();
-        let mut meeting = Meeting { client, server, client_error: None, server_error: None };
+        let mut meeting = Handshake { client, server, client_error: None, server_error: None };
         meeting.talk();
         meeting
     }
 
-    /// Until nobody has anything to say.
+    /// Exchanges messages until neither end has any to send.
     fn talk(&mut self) {
         while self.client.wants_write() || self.server.wants_write() {
             let error = pass(&mut self.client, &mut self.server);
@@ -131,7 +132,7 @@ impl Meeting {
         }
     }
 
-    /// Who came, if both ends are content.
+    /// The client's identity. Panics if either end failed.
     #[track_caller]
     pub fn identity(&self, keys: &PublicKeys) -> Identity {
         self.assert_accepted();
@@ -144,7 +145,7 @@ impl Meeting {
         assert!(!self.server.is_handshaking() && !self.client.is_handshaking());
     }
 
-    /// The server refused the client, for this reason, and the client was told.
+    /// Asserts that the server refused the client for this reason, and that the client got the alert.
     #[track_caller]
     pub fn assert_refused(&self, is_reason: impl Fn(&Error) -> bool, alert: AlertDescription) {
         let reason = self.server_error.as_ref().expect("the server refuses");

@@ -1,7 +1,7 @@
 //! The TLS configurations of both ends, from material that is given as bytes.
 //!
-//! TLS 1.3 only, one application protocol, no session is ever resumed: each one asks anew whether its certificate is
-//! still good. rustls does the protocol, aws-lc the cryptography; this says what is asked of them.
+//! TLS 1.3 only, one application protocol, and no resumption: each session checks anew whether its
+//! certificate is valid. rustls does the protocol and aws-lc the cryptography.
 
 mod client;
 mod error;
@@ -24,13 +24,13 @@ use crate::certificate::Certificate;
 /// The application protocol (RFC 7301): carrack's, version 5.
 pub const ALPN: &[u8] = b"carrack/5";
 
-/// Whether the ends agreed on [`ALPN`], by what rustls' `alpn_protocol()` says after the handshake. An end that was not
-/// asked for one does not refuse, so each has to look.
+/// Returns true if both ends agreed on [`ALPN`]; `agreed` is rustls' `alpn_protocol()` after the handshake.
+/// An end whose peer offers no protocol does not refuse, so both ends must check.
 pub fn speaks_carrack(agreed: Option<&[u8]>) -> bool {
     agreed == Some(ALPN)
 }
 
-/// aws-lc's algorithms. First among the key exchanges is the hybrid with ML-KEM, so that what is recorded today stays
+/// aws-lc's algorithms. The hybrid with ML-KEM is the first key exchange, so that recorded traffic stays
 /// private when there are quantum computers.
 fn provider() -> Arc<CryptoProvider> {
     let kx_groups =
@@ -38,7 +38,7 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(CryptoProvider { kx_groups, ..default_provider() })
 }
 
-/// The CAs that are trusted. What isn't a CA's certificate is refused: its owner could sign any name.
+/// The trusted CAs. A certificate that isn't a CA's is refused: its owner could sign any name.
 fn roots(cas: &[CertificateDer<'static>]) -> Result<Arc<RootCertStore>, TlsError> {
     let mut roots = RootCertStore::empty();
     for ca in cas {
@@ -51,7 +51,7 @@ fn roots(cas: &[CertificateDer<'static>]) -> Result<Arc<RootCertStore>, TlsError
     Ok(Arc::new(roots))
 }
 
-/// Each list has to be of one of the CAs: one that is of another would be believed to count, and wouldn't.
+/// Checks that each list comes from one of the CAs. A list of another CA would have no effect.
 fn check_lists(
     lists: &[CertificateRevocationListDer<'static>],
     cas: &[CertificateDer<'static>],

@@ -1,4 +1,4 @@
-//! A server's side: its certificate, and whom it accepts.
+//! A server's side: its certificate, and the clients that it accepts.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,21 +16,21 @@ use crate::certificate::Certificate;
 use crate::pem;
 use crate::public_keys::PublicKeys;
 
-/// What a server is and whom it trusts: the contents of files, which somebody else has read.
+/// A server's credentials and the clients that it trusts: the contents of files, which the caller has read.
 #[derive(Clone, Default)]
 pub struct ServerTrust {
-    /// Its certificate and those between it and a CA, PEM.
+    /// The server's certificate and the intermediate ones up to a CA, PEM.
     pub chain: Vec<u8>,
-    /// Its private key, PEM.
+    /// The server's private key, PEM.
     pub key: Vec<u8>,
-    /// The CAs whose certificates clients may have, PEM; may be empty.
+    /// The CAs of client certificates, PEM; may be empty.
     pub client_cas: Vec<u8>,
-    /// What those CAs have revoked, PEM; may be empty. A CA without a list has revoked nothing. A list counts beyond
-    /// the date of its next update: an old one knows more than none.
+    /// Those CAs' lists of revoked certificates, PEM; may be empty. A CA without a list has revoked nothing.
+    /// A list counts beyond the date of its next update: an old list is better than none.
     pub crls: Vec<u8>,
-    /// The keys of people who have no certificate.
+    /// The keys of identities without a certificate.
     pub public_keys: Arc<PublicKeys>,
-    /// Whether a client may come without a certificate. It is a stranger until it shows a token.
+    /// True if a client may connect without a certificate. It has no identity until it shows a token.
     pub tokens: bool,
 }
 
@@ -44,15 +44,15 @@ impl fmt::Debug for ServerTrust {
     }
 }
 
-/// The configuration of a server.
+/// The TLS configuration of a server.
 ///
 /// # Errors
-/// What is missing or wrong, with a hint.
+/// The missing or invalid material. The error has a hint.
 pub fn server_config(trust: &ServerTrust) -> Result<Arc<ServerConfig>, TlsError> {
     server_config_at(trust, Arc::new(DefaultTimeProvider))
 }
 
-/// The same by another clock.
+/// The same with another clock.
 ///
 /// # Errors
 /// As [`server_config`].
@@ -113,7 +113,7 @@ fn authorities(
     check_lists(&lists, &cas)?;
     WebPkiClientVerifier::builder_with_provider(roots(&cas)?, provider.clone())
         .with_crls(lists)
-        // A CA that gives no list; those that are given are all of trusted CAs.
+        // For a CA without a list. The given lists all come from trusted CAs.
         .allow_unknown_revocation_status()
         .build()
         .map(Some)

@@ -1,4 +1,4 @@
-//! Handshakes in memory: whom each end accepts, and whom not.
+//! Handshakes in memory: the peers that each end accepts and refuses.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,14 +8,14 @@ use rustls::{
     AlertDescription, CertificateError as Refusal, Error, HandshakeKind, ProtocolVersion, ServerConnection,
 };
 
-use super::meeting::{Clock, HOST, Meeting, NOW_S, Site, identity, keys, now};
+use super::meeting::{Clock, HOST, Handshake, NOW_S, Site, identity, keys, now};
 use super::*;
 use crate::authority::{CLIENT_LIFETIME, SERVER_LIFETIME, Which};
 use crate::identity::How;
 use crate::public_key::KeyKind;
 use crate::public_keys::PublicKeys;
 
-/// As `ssh-keygen -t ed25519` made it, for these tests alone, and the same with a passphrase.
+/// A key made by `ssh-keygen -t ed25519` for these tests alone, and the same key with a passphrase.
 const SSH_KEY: &str = include_str!("testdata/ssh_ed25519");
 const SSH_KEY_PUBLIC: &str = include_str!("testdata/ssh_ed25519.pub");
 const SSH_KEY_ENCRYPTED: &str = include_str!("testdata/ssh_encrypted");
@@ -40,7 +40,7 @@ fn is_wrong_purpose(error: &Error) -> bool {
 fn a_certificate_of_the_ca_is_accepted() {
     for kind in [KeyKind::Ed25519, KeyKind::P256] {
         let site = Site::with(kind);
-        let meeting = Meeting::of(&site.server(), &site.believer(Some(site.client("alice"))));
+        let meeting = Handshake::of(&site.server(), &site.believer(Some(site.client("alice"))));
         let identity = meeting.identity(&PublicKeys::default());
         assert_eq!(identity.name, "alice");
         assert!(matches!(identity.how, How::Certificate { .. }));
@@ -50,7 +50,7 @@ fn a_certificate_of_the_ca_is_accepted() {
 #[test]
 fn what_is_agreed_is_the_best_there_is() {
     let site = Site::new();
-    let meeting = Meeting::of(&site.server(), &site.believer(Some(site.client("alice"))));
+    let meeting = Handshake::of(&site.server(), &site.believer(Some(site.client("alice"))));
     assert_eq!(meeting.server.protocol_version(), Some(ProtocolVersion::TLSv1_3));
     assert!(speaks_carrack(meeting.server.alpn_protocol()) && speaks_carrack(meeting.client.alpn_protocol()));
     let group = meeting.server.negotiated_key_exchange_group().unwrap().name();
@@ -60,7 +60,7 @@ fn what_is_agreed_is_the_best_there_is() {
 #[test]
 fn both_ends_derive_the_same_secret() {
     let site = Site::new();
-    let meeting = Meeting::of(&site.server(), &site.believer(Some(site.client("alice"))));
+    let meeting = Handshake::of(&site.server(), &site.believer(Some(site.client("alice"))));
     let [ours, theirs] = [
         meeting.client.export_keying_material([0; 32], b"a label", Some(b"a context")).unwrap(),
         meeting.server.export_keying_material([0; 32], b"a label", Some(b"a context")).unwrap(),
@@ -80,7 +80,7 @@ fn no_session_is_resumed() {
     client.enable_early_data = true;
     let client = Arc::new(client);
     for _ in 0..2 {
-        let mut meeting = Meeting::between(server.clone(), client.clone(), HOST);
+        let mut meeting = Handshake::between(server.clone(), client.clone(), HOST);
         meeting.assert_accepted();
         assert_eq!(meeting.server.handshake_kind(), Some(HandshakeKind::Full));
         assert_eq!(meeting.client.tls13_tickets_received(), 0);
@@ -93,10 +93,10 @@ fn certificates_end() {
     let site = Site::new();
     let (server, client) = (site.server(), site.believer(Some(site.client("alice"))));
     let end_s = NOW_S + CLIENT_LIFETIME.as_secs();
-    Meeting::at(end_s - 1, &server, &client, HOST).assert_accepted();
-    Meeting::at(end_s + 1, &server, &client, HOST)
+    Handshake::at(end_s - 1, &server, &client, HOST).assert_accepted();
+    Handshake::at(end_s + 1, &server, &client, HOST)
         .assert_refused(is_expired, AlertDescription::CertificateExpired);
-    let early = Meeting::at(NOW_S - 301, &server, &client, HOST);
+    let early = Handshake::at(NOW_S - 301, &server, &client, HOST);
     assert!(matches!(
         early.client_error,
         Some(Error::InvalidCertificate(Refusal::NotValidYet | Refusal::NotValidYetContext { .. }))
@@ -107,7 +107,7 @@ fn certificates_end() {
 fn a_server_that_has_expired_is_not_believed() {
     let site = Site::new();
     let end_s = NOW_S + SERVER_LIFETIME.as_secs();
-    let meeting = Meeting::at(end_s + 1, &site.server(), &site.believer(None), HOST);
+    let meeting = Handshake::at(end_s + 1, &site.server(), &site.believer(None), HOST);
     assert!(is_expired(meeting.client_error.as_ref().unwrap()));
 }
 
@@ -117,12 +117,12 @@ fn what_is_revoked_is_refused_and_nothing_else() {
     let [alice, bob] = ["alice", "bob"].map(|name| site.believer(Some(site.client(name))));
     site.authority.revoke(&Which::Name("alice".into()), now()).unwrap();
     let server = site.server();
-    Meeting::of(&server, &alice)
+    Handshake::of(&server, &alice)
         .assert_refused(certificate(&Refusal::Revoked), AlertDescription::CertificateRevoked);
-    Meeting::of(&server, &bob).assert_accepted();
-    // Without the list nobody knows; long after it was made it still counts.
-    Meeting::of(&ServerTrust { crls: Vec::new(), ..server.clone() }, &alice).assert_accepted();
-    Meeting::at(NOW_S + 89 * 24 * 3600, &server, &alice, HOST)
+    Handshake::of(&server, &bob).assert_accepted();
+    // Without the list the revocation is unknown. Long after it was made the list still counts.
+    Handshake::of(&ServerTrust { crls: Vec::new(), ..server.clone() }, &alice).assert_accepted();
+    Handshake::at(NOW_S + 89 * 24 * 3600, &server, &alice, HOST)
         .assert_refused(certificate(&Refusal::Revoked), AlertDescription::CertificateRevoked);
 }
 
@@ -130,7 +130,7 @@ fn what_is_revoked_is_refused_and_nothing_else() {
 fn a_revoked_server_is_not_believed() {
     let site = Site::new();
     site.authority.revoke(&Which::Name("dtn1".into()), now()).unwrap();
-    let meeting = Meeting::of(&site.server(), &site.believer(Some(site.client("alice"))));
+    let meeting = Handshake::of(&site.server(), &site.believer(Some(site.client("alice"))));
     assert_eq!(meeting.client_error, Some(Error::InvalidCertificate(Refusal::Revoked)));
 }
 
@@ -140,10 +140,10 @@ fn a_list_of_one_ca_does_not_shut_out_another() {
     let mallory = site.believer(Some(other.client("mallory")));
     let server =
         ServerTrust { client_cas: [site.read("ca.pem"), other.read("ca.pem")].concat(), ..site.server() };
-    Meeting::of(&server, &mallory).assert_accepted();
+    Handshake::of(&server, &mallory).assert_accepted();
     other.authority.revoke(&Which::Name("mallory".into()), now()).unwrap();
     let crls = [site.read("revoked.pem"), other.read("revoked.pem")].concat();
-    Meeting::of(&ServerTrust { crls, ..server }, &mallory)
+    Handshake::of(&ServerTrust { crls, ..server }, &mallory)
         .assert_refused(certificate(&Refusal::Revoked), AlertDescription::CertificateRevoked);
 }
 
@@ -151,16 +151,16 @@ fn a_list_of_one_ca_does_not_shut_out_another() {
 fn another_ca_is_not_trusted_whatever_its_name() {
     // Both are called "a site"; a part of their names is random.
     let (site, other) = (Site::new(), Site::new());
-    let meeting = Meeting::of(&site.server(), &site.believer(Some(other.client("alice"))));
+    let meeting = Handshake::of(&site.server(), &site.believer(Some(other.client("alice"))));
     meeting.assert_refused(certificate(&Refusal::UnknownIssuer), AlertDescription::UnknownCA);
-    let meeting = Meeting::of(&site.server(), &other.believer(Some(site.client("bob"))));
+    let meeting = Handshake::of(&site.server(), &other.believer(Some(site.client("bob"))));
     assert_eq!(meeting.client_error, Some(Error::InvalidCertificate(Refusal::UnknownIssuer)));
-    // One that takes the very name, byte by byte.
-    let meeting = Meeting::of(&site.server(), &site.believer(Some(impostor(&site))));
+    // An impostor with the same name, byte by byte.
+    let meeting = Handshake::of(&site.server(), &site.believer(Some(impostor(&site))));
     assert_eq!(meeting.server_error, Some(Error::InvalidCertificate(Refusal::BadSignature)));
 }
 
-/// A client's certificate that says it is of the site's CA, signed with another key.
+/// A client's certificate that names the site's CA as issuer, signed with another key.
 fn impostor(site: &Site) -> ClientIdentity {
     let issuer = rcgen::Issuer::from_ca_cert_der(
         &crate::pem::certificates(&site.read("ca.pem")).unwrap()[0],
@@ -180,10 +180,10 @@ fn a_client_that_shows_a_servers_certificate_is_refused() {
     let site = Site::new();
     let made = client_config(&site.believer(Some(identity(&site.server))));
     assert!(matches!(made, Err(TlsError::NotForClients { .. })));
-    // One that does not ask itself.
+    // A server that doesn't request a client certificate.
     let server = server_config_at(&site.server(), Arc::new(Clock(NOW_S))).unwrap();
     let client = reckless_client(&site, &identity(&site.server));
-    let meeting = Meeting::between(server, client, HOST);
+    let meeting = Handshake::between(server, client, HOST);
     assert!(is_wrong_purpose(meeting.server_error.as_ref().unwrap()), "{:?}", meeting.server_error);
 }
 
@@ -200,7 +200,7 @@ fn a_server_that_shows_a_clients_certificate_is_refused() {
         .with_single_cert(crate::pem::certificates(&chain).unwrap(), crate::pem::private_key(&key).unwrap())
         .unwrap();
     let client = client_config_at(&site.believer(None), Arc::new(Clock(NOW_S))).unwrap();
-    let meeting = Meeting::between(Arc::new(server), client, "alice");
+    let meeting = Handshake::between(Arc::new(server), client, "alice");
     let error = meeting.client_error.unwrap();
     assert!(
         is_wrong_purpose(&error)
@@ -214,14 +214,14 @@ fn a_server_of_another_name_is_not_believed() {
     let site = Site::new();
     let client = site.believer(Some(site.client("alice")));
     for host in ["dtn2.example.org", "example.org", "x.dtn1.example.org", "10.0.0.8"] {
-        let error = Meeting::at(NOW_S, &site.server(), &client, host).client_error.unwrap();
+        let error = Handshake::at(NOW_S, &site.server(), &client, host).client_error.unwrap();
         let is_reason = matches!(
             error,
             Error::InvalidCertificate(Refusal::NotValidForName | Refusal::NotValidForNameContext { .. })
         );
         assert!(is_reason && handshake_hint(&error).is_some(), "{host}: {error:?}");
     }
-    Meeting::at(NOW_S, &site.server(), &client, "10.0.0.7").assert_accepted();
+    Handshake::at(NOW_S, &site.server(), &client, "10.0.0.7").assert_accepted();
 }
 
 #[test]
@@ -230,17 +230,17 @@ fn a_key_in_the_file_is_accepted() {
     let public_keys = keys(SSH_KEY_PUBLIC);
     let server = ServerTrust { public_keys: public_keys.clone(), ..site.server() };
     let client = site.believer(Some(ClientIdentity::SshKey(SSH_KEY.into())));
-    let identity = Meeting::of(&server, &client).identity(&public_keys);
+    let identity = Handshake::of(&server, &client).identity(&public_keys);
     assert_eq!(identity.name, "bob@example.org");
     // As `ssh-keygen -l` prints it.
     let fingerprint = include_str!("testdata/ssh_ed25519.fingerprint").trim().to_owned();
     assert_eq!(identity.how, How::Key { fingerprint });
-    // Also where there is no CA at all.
+    // Also without any CA.
     let server = ServerTrust { client_cas: Vec::new(), crls: Vec::new(), ..server };
-    Meeting::of(&server, &client).assert_accepted();
-    // And beside it, certificates of the CA.
+    Handshake::of(&server, &client).assert_accepted();
+    // And together with certificates of the CA.
     let server = ServerTrust { public_keys, ..site.server() };
-    Meeting::of(&server, &site.believer(Some(site.client("alice")))).assert_accepted();
+    Handshake::of(&server, &site.believer(Some(site.client("alice")))).assert_accepted();
 }
 
 #[test]
@@ -250,12 +250,12 @@ fn a_key_that_is_not_in_the_file_is_refused() {
     let other = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAILM+rvN+ot98qgEN796jTiQfZfG1KaT0PtFDJ/XFSqti bob";
     for public_keys in [keys(""), keys(other)] {
         let server = ServerTrust { public_keys, ..site.server() };
-        Meeting::of(&server, &client)
+        Handshake::of(&server, &client)
             .assert_refused(certificate(&Refusal::UnknownIssuer), AlertDescription::UnknownCA);
     }
 }
 
-/// A self-signed certificate for a P-256 key, valid until `end_s`, and the key's line of a file.
+/// A self-signed certificate for a P-256 key, valid until `end_s`, and the key's line of a public keys file.
 fn self_signed(end_s: u64, uses: &[ExtendedKeyUsagePurpose]) -> (ClientIdentity, String) {
     let pair = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
     let mut params = CertificateParams::default();
@@ -275,9 +275,9 @@ fn a_self_signed_certificate_of_a_known_key_counts_until_its_end() {
     let public_keys = keys(&line);
     let server = ServerTrust { public_keys: public_keys.clone(), ..site.server() };
     let client = site.believer(Some(identity));
-    // The name is the file's, not the one that the certificate gives itself.
-    assert_eq!(Meeting::of(&server, &client).identity(&public_keys).name, "carol");
-    Meeting::at(NOW_S + 61, &server, &client, HOST)
+    // The name is the file's, not the certificate's.
+    assert_eq!(Handshake::of(&server, &client).identity(&public_keys).name, "carol");
+    Handshake::at(NOW_S + 61, &server, &client, HOST)
         .assert_refused(is_expired, AlertDescription::CertificateExpired);
 }
 
@@ -292,11 +292,11 @@ fn who_shows_a_certificate_without_its_key_is_refused() {
     assert!(matches!(client_config(&site.believer(Some(stolen.clone()))), Err(TlsError::Refused(_))));
     let server = ServerTrust { public_keys: keys(&line), ..site.server() };
     let server = server_config_at(&server, Arc::new(Clock(NOW_S))).unwrap();
-    let meeting = Meeting::between(server, reckless_client(&site, &stolen), HOST);
+    let meeting = Handshake::between(server, reckless_client(&site, &stolen), HOST);
     assert_eq!(meeting.server_error, Some(Error::InvalidCertificate(Refusal::BadSignature)));
 }
 
-/// A client that shows whatever it is given.
+/// A client that shows any identity that it is given.
 fn reckless_client(site: &Site, identity: &ClientIdentity) -> Arc<rustls::ClientConfig> {
     #[derive(Debug)]
     struct Always(Arc<rustls::sign::CertifiedKey>);
@@ -325,22 +325,22 @@ fn reckless_client(site: &Site, identity: &ClientIdentity) -> Arc<rustls::Client
 fn without_a_certificate_only_where_tokens_count() {
     let site = Site::new();
     let nobody = site.believer(None);
-    Meeting::of(&site.server(), &nobody).assert_refused(
+    Handshake::of(&site.server(), &nobody).assert_refused(
         |error| *error == Error::NoCertificatesPresented,
         AlertDescription::CertificateRequired,
     );
     let tokens = ServerTrust { tokens: true, ..site.server() };
-    let meeting = Meeting::of(&tokens, &nobody);
+    let meeting = Handshake::of(&tokens, &nobody);
     meeting.assert_accepted();
     assert!(meeting.server.peer_certificates().is_none());
-    // Nor do tokens let a bad certificate pass.
+    // Tokens don't let a bad certificate pass.
     let other = Site::new();
-    let meeting = Meeting::of(&tokens, &site.believer(Some(other.client("alice"))));
+    let meeting = Handshake::of(&tokens, &site.believer(Some(other.client("alice"))));
     assert!(meeting.server_error.is_some());
-    // They may be all that counts.
+    // A server may accept tokens alone.
     let only = ServerTrust { client_cas: Vec::new(), crls: Vec::new(), ..tokens };
-    Meeting::of(&only, &nobody).assert_accepted();
-    Meeting::of(&only, &site.believer(Some(site.client("bob"))))
+    Handshake::of(&only, &nobody).assert_accepted();
+    Handshake::of(&only, &site.believer(Some(site.client("bob"))))
         .assert_refused(certificate(&Refusal::UnknownIssuer), AlertDescription::UnknownCA);
 }
 
@@ -351,11 +351,11 @@ fn another_application_protocol_is_refused() {
     let trust = site.believer(Some(site.client("alice")));
     let mut client = Arc::unwrap_or_clone(client_config_at(&trust, Arc::new(Clock(NOW_S))).unwrap());
     client.alpn_protocols = vec![b"h2".to_vec()];
-    let meeting = Meeting::between(server.clone(), Arc::new(client.clone()), HOST);
+    let meeting = Handshake::between(server.clone(), Arc::new(client.clone()), HOST);
     assert_eq!(meeting.server_error, Some(Error::NoApplicationProtocol));
-    // One that offers none gets through TLS; whoever asks is told.
+    // A client that offers no protocol passes TLS; the check afterwards shows it.
     client.alpn_protocols.clear();
-    let meeting = Meeting::between(server, Arc::new(client), HOST);
+    let meeting = Handshake::between(server, Arc::new(client), HOST);
     meeting.assert_accepted();
     assert!(!speaks_carrack(meeting.server.alpn_protocol()));
 }
@@ -396,33 +396,35 @@ fn tls_before_1_3_is_refused() {
 fn material_that_would_weaken_a_server_makes_none() {
     let site = Site::new();
     let good = site.server();
-    let made = |trust: ServerTrust| server_config(&trust).map(drop).unwrap_err();
+    fn refusal(trust: ServerTrust) -> TlsError {
+        server_config(&trust).map(drop).unwrap_err()
+    }
     let leaf = ServerTrust { client_cas: good.chain.clone(), crls: Vec::new(), ..good.clone() };
-    assert!(matches!(made(leaf), TlsError::NoAuthority { .. }));
+    assert!(matches!(refusal(leaf), TlsError::NoAuthority { .. }));
     let nobody = ServerTrust { client_cas: Vec::new(), crls: Vec::new(), ..good.clone() };
-    assert!(matches!(made(nobody), TlsError::NobodyAdmitted));
+    assert!(matches!(refusal(nobody), TlsError::NobodyAdmitted));
     let nonsense = ServerTrust { crls: b"nonsense".to_vec(), ..good.clone() };
-    assert!(matches!(made(nonsense), TlsError::Pem { .. }));
+    assert!(matches!(refusal(nonsense), TlsError::Pem { .. }));
     let no_key = ServerTrust { key: good.chain.clone(), ..good.clone() };
-    assert!(matches!(made(no_key), TlsError::Pem { .. }));
+    assert!(matches!(refusal(no_key), TlsError::Pem { .. }));
     let other_key = ServerTrust { key: Site::new().server().key, ..good.clone() };
-    assert!(matches!(made(other_key), TlsError::Refused(Error::InconsistentKeys(_))));
+    assert!(matches!(refusal(other_key), TlsError::Refused(Error::InconsistentKeys(_))));
     let foreign = Site::new().read("revoked.pem");
-    assert!(matches!(made(ServerTrust { crls: foreign, ..good }), TlsError::ForeignList { .. }));
+    assert!(matches!(refusal(ServerTrust { crls: foreign, ..good }), TlsError::ForeignList { .. }));
 }
 
 #[test]
 fn ssh_keys_that_can_not_be_used_say_why() {
     let site = Site::new();
-    let made = |key: &str| {
+    fn refusal(site: &Site, key: &str) -> TlsError {
         client_config(&site.believer(Some(ClientIdentity::SshKey(key.into())))).map(drop).unwrap_err()
-    };
-    let encrypted = made(SSH_KEY_ENCRYPTED);
+    }
+    let encrypted = refusal(&site, SSH_KEY_ENCRYPTED);
     assert!(matches!(encrypted, TlsError::EncryptedKey), "{encrypted}");
     assert!(encrypted.hint().unwrap().contains("ssh-keygen -t ed25519 -N ''"));
-    assert!(matches!(made(SSH_KEY_P256), TlsError::KeyType(_)));
-    assert!(matches!(made("nonsense"), TlsError::SshKey(_)));
-    assert!(matches!(made(SSH_KEY_PUBLIC), TlsError::SshKey(_)));
+    assert!(matches!(refusal(&site, SSH_KEY_P256), TlsError::KeyType(_)));
+    assert!(matches!(refusal(&site, "nonsense"), TlsError::SshKey(_)));
+    assert!(matches!(refusal(&site, SSH_KEY_PUBLIC), TlsError::SshKey(_)));
 }
 
 #[test]

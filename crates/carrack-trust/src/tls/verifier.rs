@@ -1,8 +1,8 @@
-//! Which certificates of clients a server accepts, asked by rustls in each handshake. Public material only.
+//! The server's check of client certificates, which rustls calls in each handshake. Public material only.
 //!
-//! A certificate that names another as its issuer has to come from one of the CAs; one that names itself has to hold a
-//! key of the public keys file. That a certificate's key is the client's own is proved by the handshake's signature
-//! (RFC 8446, 4.4.3), for both. Who is accepted has an identity ([`Identity::of_peer`]).
+//! A certificate with another issuer must come from one of the CAs; a self-issued certificate must hold a key
+//! of the public keys file. The handshake's signature proves for both that the client owns the certificate's
+//! key (RFC 8446, 4.4.3). An accepted client has an identity ([`Identity::of_peer`]).
 
 use std::sync::Arc;
 
@@ -18,16 +18,16 @@ use crate::certificate::Certificate;
 use crate::identity::{Identity, IdentityError};
 use crate::public_keys::PublicKeys;
 
-/// Decides about clients.
+/// Accepts or refuses client certificates.
 #[derive(Debug)]
 pub(super) struct ClientVerifier {
-    /// Of the CAs, if there are any.
+    /// The verifier of the CAs, if there are any.
     pub authorities: Option<Arc<dyn ClientCertVerifier>>,
-    /// Of the public keys file.
+    /// The public keys file.
     pub keys: Arc<PublicKeys>,
-    /// Whether a client may come without a certificate, to show a token.
+    /// True if a client may connect without a certificate, to show a token.
     pub tokens: bool,
-    /// Which signatures are understood.
+    /// The supported signature algorithms.
     pub algorithms: WebPkiSupportedAlgorithms,
 }
 
@@ -36,7 +36,7 @@ impl ClientVerifier {
         provider.signature_verification_algorithms
     }
 
-    /// Of a key in the file: valid by its dates, which its owner chose.
+    /// A certificate for a key in the file is valid by its dates, which its owner chose.
     fn verify_self_issued(&self, certificate: &Certificate, now: UnixTime) -> Result<(), Error> {
         let now_s = i64::try_from(now.as_secs()).map_err(|_| Error::FailedToGetCurrentTime)?;
         match self.keys.find(&certificate.public_key) {
@@ -63,7 +63,8 @@ impl ClientCertVerifier for ClientVerifier {
         !self.tokens
     }
 
-    /// None: whom a server trusts is not for strangers to know, and keys of the file have no issuer.
+    /// None: the CAs that a server trusts are not disclosed to unauthenticated peers, and keys of the file
+    /// have no issuer.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }

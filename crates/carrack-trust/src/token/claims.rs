@@ -2,29 +2,29 @@
 
 use serde::{Deserialize, Serialize};
 
-/// All of them have to be there, but for `nbf`. Others are not looked at. Times are whole seconds since 1970.
+/// All claims but `nbf` are required. Others are ignored. Times are whole seconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Claims {
-    /// Who signed it.
+    /// The issuer.
     pub iss: String,
-    /// Whom it names.
+    /// The subject.
     pub sub: String,
-    /// For whom it is.
+    /// The audience.
     pub aud: Audience,
-    /// Not good from then on.
+    /// The token is invalid from then on.
     pub exp: u64,
-    /// Not good before.
+    /// The token is invalid before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nbf: Option<u64>,
-    /// When it was made.
+    /// The time of issue.
     pub iat: u64,
-    /// Its own name.
+    /// The token's ID.
     pub jti: String,
-    /// What it allows.
+    /// The permissions.
     pub scope: String,
 }
 
-/// One or several.
+/// One or several names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Audience {

@@ -1,4 +1,4 @@
-//! Which tokens a daemon believes: those that an issuer it knows has signed, for it, for now.
+//! The check of tokens: signed by a known issuer, for this daemon, and valid now.
 
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
@@ -15,58 +15,59 @@ use crate::name::{NameError, check_identity_name};
 use crate::pem::{self, PemError};
 use crate::public_key::{KeyKind, PublicKey};
 
-/// The longest token, in bytes: one with [`super::MAX_PERMISSIONS`] long paths. Longer ones are not looked at.
+/// The longest token, in bytes: one with [`super::MAX_PERMISSIONS`] long paths.
 pub const MAX_TOKEN_BYTES: usize = 16 * 1024;
 
-/// The most keys of all issuers: a token may be tried with each.
+/// The most keys of all issuers together: a token may be tried with each.
 pub const MAX_ISSUER_KEYS: usize = 64;
 
-/// Why a token is refused.
+/// The reason why a token is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum TokenError {
     /// Longer than [`MAX_TOKEN_BYTES`].
     #[error("the token is longer than {MAX_TOKEN_BYTES} bytes")]
     TooLong,
-    /// Its header can't be read, or asks for what isn't done here: another algorithm than EdDSA and ES256, `crit`.
+    /// The header can't be read, or requires an unsupported feature: another algorithm than EdDSA and ES256,
+    /// or `crit`.
     #[error("this is no token that is signed with EdDSA or ES256")]
     Header,
-    /// No issuer that is known here signed it.
+    /// No known issuer signed the token.
     #[error("the token's signature is of no issuer that is known here")]
     Signature,
-    /// A claim is missing, or none.
+    /// A claim is missing or malformed.
     #[error("the token's claims can't be read: {0}")]
     Claims(String),
-    /// Signed by the key of another issuer than it says.
+    /// The signer is not the issuer that the token names.
     #[error("the token says it is of another issuer than the one who signed it")]
     Issuer,
-    /// For somebody else.
+    /// The token is for another audience.
     #[error("the token is for another audience")]
     Audience,
-    /// No longer good.
+    /// The token has expired.
     #[error("the token has expired")]
     Expired,
-    /// Not yet good.
+    /// The token is not valid yet.
     #[error("the token is not valid yet")]
     NotYet,
-    /// It lives longer than is believed here.
+    /// The token's lifetime is longer than the limit.
     #[error("the token is made to live longer than {limit_s} s")]
     LivesTooLong {
-        /// How long tokens may live, in seconds.
+        /// The limit of a token's lifetime, in seconds.
         limit_s: u64,
     },
-    /// It was taken back.
+    /// The token was revoked.
     #[error("the token is revoked")]
     Revoked,
-    /// Whom it names.
+    /// The subject is not a valid name.
     #[error("the token's subject: {0}")]
     Subject(#[from] NameError),
-    /// What it allows.
+    /// The scope is invalid.
     #[error("the token's scope: {0}")]
     Scope(#[from] ScopeError),
 }
 
 impl TokenError {
-    /// What the one who came with it can do.
+    /// Advice for the token's holder.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             TokenError::Expired | TokenError::Revoked => Some("ask for a new token"),
@@ -78,24 +79,24 @@ impl TokenError {
     }
 }
 
-/// Why an issuer can't be trusted.
+/// The reason why an issuer can't be added.
 #[derive(Debug, Error)]
 pub enum TokenKeysError {
-    /// Its file can't be read.
+    /// The file can't be read.
     #[error("the keys of issuer {issuer}: {error}")]
     Pem {
-        /// Whose keys.
+        /// The issuer.
         issuer: String,
-        /// What is wrong.
+        /// The problem.
         error: PemError,
     },
-    /// A key of another kind.
+    /// A key has an unsupported kind.
     #[error("the keys of issuer {issuer}: only Ed25519 and P-256 keys are known here")]
     Kind {
-        /// Whose keys.
+        /// The issuer.
         issuer: String,
     },
-    /// The issuer, or its audience, has no name.
+    /// The issuer or its audience has no name.
     #[error("an issuer of tokens and its audience need names")]
     Name,
     /// More than [`MAX_ISSUER_KEYS`].
@@ -103,14 +104,14 @@ pub enum TokenKeysError {
     TooMany,
 }
 
-/// A token that is good.
+/// A valid token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
-    /// Who holds it.
+    /// The token's holder.
     pub identity: Identity,
-    /// What they may do.
+    /// The holder's permissions.
     pub scope: Scope,
-    /// Until when: a session that goes on longer goes beyond what was given.
+    /// The token's end. A session must not last longer.
     pub expires: SystemTime,
 }
 
@@ -121,7 +122,7 @@ struct IssuerKey {
     key: DecodingKey,
 }
 
-/// The issuers that a daemon trusts, and what they have taken back.
+/// The trusted issuers of a daemon, and the revoked tokens.
 pub struct TokenKeys {
     keys: Vec<IssuerKey>,
     revoked: HashSet<String>,
@@ -142,11 +143,11 @@ impl std::fmt::Debug for TokenKeys {
 }
 
 impl TokenKeys {
-    /// Trusts an issuer with the public keys of `pem` (one or several, so that they can be changed), for tokens that
-    /// name `audience`.
+    /// Trusts an issuer with the public keys of `pem` (one or several, so that keys can be rotated), for
+    /// tokens that name `audience`.
     ///
     /// # Errors
-    /// If there is no key in it that can be used.
+    /// If `pem` has no usable key.
     pub fn add_issuer(&mut self, issuer: &str, audience: &str, pem: &[u8]) -> Result<(), TokenKeysError> {
         if issuer.is_empty() || audience.is_empty() {
             return Err(TokenKeysError::Name);
@@ -164,26 +165,26 @@ impl TokenKeys {
         Ok(())
     }
 
-    /// Refuses these tokens from now on: one `jti` a line; empty lines and those with `#` don't count.
+    /// Refuses these tokens from now on: one `jti` a line; empty lines and lines with `#` are ignored.
     pub fn revoke(&mut self, ids: &str) {
         let ids = ids.lines().map(str::trim).filter(|id| !id.is_empty() && !id.starts_with('#'));
         self.revoked.extend(ids.map(str::to_owned));
     }
 
-    /// Believes no token that is made to live longer than this; [`MAX_LIFETIME`] if nobody says.
+    /// Refuses tokens with a longer lifetime. The default is [`MAX_LIFETIME`].
     pub fn limit_lifetime(&mut self, limit: Duration) {
         self.max_lifetime = limit;
     }
 
-    /// Whether nobody's tokens are believed.
+    /// Returns true if no issuer is trusted.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
 
-    /// Who holds this token, and what they may do.
+    /// The token's holder and permissions.
     ///
     /// # Errors
-    /// Why it is refused.
+    /// The reason of refusal.
     pub fn verify(&self, token: &str, now: SystemTime) -> Result<Token, TokenError> {
         if token.len() > MAX_TOKEN_BYTES {
             return Err(TokenError::TooLong);
@@ -203,7 +204,8 @@ impl TokenKeys {
         })
     }
 
-    /// What a key that is known here has signed. The header chooses among the algorithms of the keys, never a key.
+    /// The claims, with the known key that signed them. The header chooses among algorithms of the keys,
+    /// never a key.
     fn signed_claims(&self, token: &str) -> Result<(&IssuerKey, Claims), TokenError> {
         let header = jsonwebtoken::decode_header(token).map_err(|_| TokenError::Header)?;
         let is_done_here = matches!(header.alg, Algorithm::EdDSA | Algorithm::ES256);
@@ -222,7 +224,7 @@ impl TokenKeys {
     fn check_times(&self, claims: &Claims, now_s: u64) -> Result<(), TokenError> {
         let leeway_s = LEEWAY.as_secs();
         let begins_s = claims.nbf.unwrap_or(claims.iat).max(claims.iat);
-        // Until `iat` is known to be past, a token's life could begin at any time.
+        // While `iat` is in the future, a token's lifetime could begin at any time.
         if begins_s > now_s.saturating_add(leeway_s) {
             return Err(TokenError::NotYet);
         }
@@ -246,7 +248,8 @@ impl IssuerKey {
         IssuerKey { issuer: issuer.to_owned(), audience: audience.to_owned(), algorithm, key }
     }
 
-    /// The claims if this key has signed them; the library checks the signature alone, this crate the claims.
+    /// The claims if this key has signed them. The library checks only the signature, and this crate the
+    /// claims.
     fn open(&self, token: &str) -> Result<Option<Claims>, TokenError> {
         let mut only_signature = Validation::new(self.algorithm);
         only_signature.required_spec_claims.clear();
@@ -261,8 +264,8 @@ impl IssuerKey {
     }
 
     fn check_ends(&self, claims: &Claims) -> Result<(), TokenError> {
-        let too_long = |word: &String| word.is_empty() || word.len() > MAX_WORD_BYTES;
-        if [&claims.iss, &claims.sub, &claims.jti].into_iter().any(too_long) {
+        let words = [&claims.iss, &claims.sub, &claims.jti];
+        if words.iter().any(|word| word.is_empty() || word.len() > MAX_WORD_BYTES) {
             return Err(TokenError::Claims("iss, sub or jti is empty or too long".to_owned()));
         }
         if claims.iss != self.issuer {

@@ -1,4 +1,4 @@
-//! Making tokens, for sites that have no other issuer.
+//! Issues tokens, for sites without another issuer.
 
 use std::time::{Duration, SystemTime};
 
@@ -14,36 +14,36 @@ use crate::certificate::hex;
 use crate::name::{NameError, check_identity_name};
 use crate::public_key::{KeyKind, PublicKey};
 
-/// Why no token is made.
+/// The reason why a token can't be issued.
 #[derive(Debug, Error)]
 pub enum MintError {
     /// The issuer's key can't be used.
     #[error("the issuer's private key is no Ed25519 or P-256 key in PEM")]
     Key,
-    /// Whom it is about.
+    /// The subject is not a valid name.
     #[error("the subject: {0}")]
     Subject(#[from] NameError),
-    /// The issuer or the audience.
+    /// The issuer or the audience is empty or too long.
     #[error("issuer and audience need names of at most {MAX_WORD_BYTES} bytes")]
     Name,
-    /// It would be refused everywhere.
+    /// Every daemon would refuse this lifetime.
     #[error("a token lives between 1 second and 24 hours")]
     Lifetime,
-    /// The system has no randomness, or the library failed.
+    /// The system has no random numbers, or the library failed.
     #[error("the token could not be signed")]
     Signing,
 }
 
-/// What is given to somebody.
+/// The content of a token to issue.
 #[derive(Clone, Debug)]
 pub struct Grant {
-    /// To whom.
+    /// The token's holder.
     pub subject: String,
-    /// For which daemons.
+    /// The daemons that shall accept the token.
     pub audience: String,
-    /// What they may do.
+    /// The holder's permissions.
     pub scope: Scope,
-    /// For how long, from now on.
+    /// The lifetime from now on.
     pub lifetime: Duration,
 }
 
@@ -62,10 +62,10 @@ impl std::fmt::Debug for TokenSigner {
 }
 
 impl TokenSigner {
-    /// An issuer with the private key of `pem` (PKCS #8).
+    /// A signer with the private key of `pem` (PKCS #8).
     ///
     /// # Errors
-    /// If the key can't be used, or the name is none.
+    /// If the key can't be used, or the name is empty or too long.
     pub fn new(issuer: &str, pem: &str) -> Result<TokenSigner, MintError> {
         if issuer.is_empty() || issuer.len() > MAX_WORD_BYTES {
             return Err(MintError::Name);
@@ -80,10 +80,10 @@ impl TokenSigner {
         Ok(TokenSigner { issuer: issuer.to_owned(), algorithm, key })
     }
 
-    /// Makes a token and its id (`jti`), by which it can be taken back.
+    /// Issues a token. Returns the token and its ID (`jti`), by which it can be revoked.
     ///
     /// # Errors
-    /// If it would be refused everywhere, or can't be signed.
+    /// If every daemon would refuse the token, or it can't be signed.
     pub fn mint(&self, grant: &Grant, now: SystemTime) -> Result<(String, String), MintError> {
         check_identity_name(&grant.subject)?;
         if grant.audience.is_empty() || grant.audience.len() > MAX_WORD_BYTES {

@@ -1,6 +1,7 @@
-//! Bearer tokens: JSON web tokens (RFC 7519) with a public-key signature, short-lived, for operations beneath paths.
+//! Bearer tokens: JSON web tokens (RFC 7519) with a public-key signature, short-lived, for operations beneath
+//! paths.
 //!
-//! Whoever holds a token is whom it names: it goes over TLS only and into no log.
+//! The bearer of a token has its identity: tokens travel over TLS only and appear in no log.
 
 mod claims;
 mod keys;
@@ -15,16 +16,16 @@ pub use scope::{MAX_PERMISSIONS, Operation, Scope, ScopeError, TransferRight};
 
 use std::time::{Duration, SystemTime};
 
-/// How long a token may live: a day. Whoever needs longer asks for another.
+/// The longest lifetime of a token: a day. A longer task asks for another token.
 pub const MAX_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
-/// How far clocks may be apart: half a minute, as hosts that exchange tokens have NTP.
+/// The tolerated difference of clocks: half a minute, as hosts that exchange tokens have NTP.
 pub const LEEWAY: Duration = Duration::from_secs(30);
 
-/// The longest issuer, subject, audience or id in a token, in bytes.
+/// The longest issuer, subject, audience or ID in a token, in bytes.
 const MAX_WORD_BYTES: usize = 512;
 
-/// Seconds since 1970, as claims have it (RFC 7519, NumericDate).
+/// Seconds since 1970, as in claims (RFC 7519, NumericDate).
 fn numeric_date(time: SystemTime) -> u64 {
     time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

@@ -1,53 +1,54 @@
-//! What a token allows: operations beneath paths, in the words of the WLCG token profile ("storage.read:/EXPORT/path").
+//! The scope of a token: operations beneath paths, as in the WLCG token profile
+//! ("storage.read:/EXPORT/path").
 //!
-//! `storage.read` covers looking at what may be read (`storage.stat`), as a tree can't be read without being listed;
-//! `storage.modify` covers `storage.create`, as in the profile. Nothing else covers anything else.
+//! `storage.read` includes `storage.stat`, as a tree can't be read without listing it; `storage.modify`
+//! includes `storage.create`, as in the profile. No other operation includes another.
 
 use std::fmt;
 
 use thiserror::Error;
 
-/// The most permissions of one token.
+/// The most permissions of a token.
 pub const MAX_PERMISSIONS: usize = 64;
 
-/// What somebody wants to do at a path.
+/// An operation at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// List a directory, look at names, sizes, times.
+    /// List a directory; read names, sizes and times.
     Stat,
     /// Read files.
     Read,
-    /// Make new files and directories; what is there stays as it is.
+    /// Make new files and directories; existing ones stay unchanged.
     Create,
-    /// Change, replace and remove what is there.
+    /// Change, replace and remove existing entries.
     Modify,
 }
 
-/// What somebody wants to do with transfers, where they are queued (`carrack api`): `transfers.read`, `transfers.modify`.
+/// A right over transfers of a queue (`carrack api`): `transfers.read`, `transfers.modify`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransferRight {
-    /// Look at them.
+    /// See transfers.
     Read,
-    /// Submit, cancel, pause and resume them; covers looking.
+    /// Submit, cancel, pause and resume transfers; includes `Read`.
     Modify,
 }
 
-/// Why a scope is none.
+/// The reason why a scope is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ScopeError {
-    /// It names a storage operation that there isn't.
+    /// It names an unknown storage operation.
     #[error("{0:?} is no storage permission: they are storage.stat, .read, .create and .modify")]
     Operation(String),
-    /// A storage permission without an absolute path.
+    /// A storage permission has no absolute path.
     #[error("{0:?} has no absolute path: write storage.read:/EXPORT/path")]
     Path(String),
-    /// A path with `.`, `..`, or what can't be a name.
+    /// A path has `.`, `..`, or an invalid name.
     #[error("{0:?} has a path with '.', '..' or a name that can't be one")]
     Component(String),
-    /// It has a right over transfers that there isn't.
+    /// It names an unknown right over transfers.
     #[error("{0:?} is no right over transfers: they are transfers.read and transfers.modify")]
     Transfers(String),
-    /// It allows nothing.
+    /// It has no permission.
     #[error("it has no storage permission and no right over transfers")]
     Empty,
     /// More than [`MAX_PERMISSIONS`].
@@ -55,7 +56,7 @@ pub enum ScopeError {
     TooMany,
 }
 
-/// The names of a path from the root on; none is the root.
+/// The names of a path from the root on; empty for the root.
 type Components = Vec<Vec<u8>>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,16 +69,16 @@ struct Permission {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scope {
     permissions: Vec<Permission>,
-    /// The furthest of its rights over transfers.
+    /// The strongest of its rights over transfers.
     transfers: Option<TransferRight>,
 }
 
 impl Scope {
     /// Reads permissions that are separated by blanks. Words that begin with neither `storage.` nor
-    /// `transfers.` are other services'.
+    /// `transfers.` belong to other services and are ignored.
     ///
     /// # Errors
-    /// What is wrong with a permission: one that isn't understood makes the whole scope void.
+    /// The first invalid permission: it invalidates the whole scope.
     pub fn parse(text: &str) -> Result<Scope, ScopeError> {
         let mut permissions = Vec::new();
         for word in text.split_ascii_whitespace().filter(|word| word.starts_with("storage.")) {
@@ -102,7 +103,7 @@ impl Scope {
         Ok(Scope { permissions, transfers })
     }
 
-    /// Whether this may be done with transfers. Whose they are is another question.
+    /// Returns true if the scope has this right over transfers. It does not check their owner.
     pub fn allows_transfers(&self, right: TransferRight) -> bool {
         match self.transfers {
             Some(TransferRight::Modify) => true,
@@ -111,8 +112,8 @@ impl Scope {
         }
     }
 
-    /// Whether `operation` is allowed at `path`, which is absolute and taken as it is (`/EXPORT/sub/path`). A path with
-    /// `.` or `..` is never allowed.
+    /// Returns true if `operation` is allowed at `path`, which is absolute and taken literally
+    /// (`/EXPORT/sub/path`). A path with `.` or `..` is never allowed.
     pub fn allows(&self, operation: Operation, path: &[u8]) -> bool {
         let Some(path) = components(path) else { return false };
         self.permissions
@@ -120,21 +121,26 @@ impl Scope {
             .any(|permission| permission.operation.covers(operation) && path.starts_with(&permission.beneath))
     }
 
-    /// The paths beneath `/TOP` where one of `operations` is allowed, relative to it; the empty path is all of it.
+    /// The paths beneath `/TOP` where one of `operations` is allowed, relative to it. The empty path stands
+    /// for all of `/TOP`.
     pub fn parts_of(&self, top: &[u8], operations: &[Operation]) -> Vec<Vec<u8>> {
-        let is_allowed = |permission: &&Permission| {
-            operations.iter().any(|&operation| permission.operation.covers(operation))
-        };
-        let beneath_top = |permission: &Permission| match &permission.beneath[..] {
-            [] => Some(Vec::new()),
-            [first, rest @ ..] => (first == top).then(|| rest.join(&b'/')),
-        };
-        self.permissions.iter().filter(is_allowed).filter_map(beneath_top).collect()
+        let mut parts = Vec::new();
+        for Permission { operation, beneath } in &self.permissions {
+            if !operations.iter().any(|&wanted| operation.covers(wanted)) {
+                continue;
+            }
+            match &beneath[..] {
+                [] => parts.push(Vec::new()),
+                [first, rest @ ..] if first == top => parts.push(rest.join(&b'/')),
+                _ => {}
+            }
+        }
+        parts
     }
 }
 
 impl fmt::Display for Scope {
-    /// As it is written in a token.
+    /// As in a token.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(right) = self.transfers {
             let blank = if self.permissions.is_empty() { "" } else { " " };
@@ -193,13 +199,13 @@ fn permission(word: &str) -> Result<Permission, ScopeError> {
     Ok(Permission { operation, beneath })
 }
 
-/// The names of an absolute path; nothing if one of them can't be a name. Slashes that repeat count once.
+/// The names of an absolute path; `None` if one is invalid. Repeated slashes count once.
 fn components(path: &[u8]) -> Option<Components> {
     let names = path.strip_prefix(b"/")?.split(|&byte| byte == b'/').filter(|name| !name.is_empty());
     names.map(|name| is_name(name).then(|| name.to_vec())).collect()
 }
 
-/// The same of a path as a scope has it, with percent-encoding (RFC 3986, 2.1).
+/// The same for a path in a scope, with percent-encoding (RFC 3986, 2.1).
 fn encoded_components(path: &str) -> Option<Components> {
     let names = path.strip_prefix('/')?.split('/').filter(|name| !name.is_empty());
     names.map(|name| percent_decoded(name).filter(|name| is_name(name))).collect()
@@ -222,13 +228,18 @@ fn digit(byte: u8) -> Option<u8> {
     (byte as char).to_digit(16).map(|value| value as u8)
 }
 
-/// Everything but RFC 3986's unreserved characters.
+/// Encodes all but RFC 3986's unreserved characters.
 fn percent_encoded(name: &[u8]) -> String {
-    let encoded = |&byte: &u8| match byte {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
-        _ => format!("%{byte:02X}"),
-    };
-    name.iter().map(encoded).collect()
+    let mut encoded = String::new();
+    for &byte in name {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                encoded.push(char::from(byte));
+            }
+            _ => encoded += &format!("%{byte:02X}"),
+        }
+    }
+    encoded
 }
 
 #[cfg(test)]
@@ -246,16 +257,15 @@ mod tests {
         let scope = scope(
             "storage.read:/data/a/b storage.read:/data/c%20d storage.modify:/data/e storage.read:/database",
         );
-        let parts = |top: &str, operations: &[Operation]| -> Vec<String> {
+        fn parts(scope: &Scope, top: &str, operations: &[Operation]) -> Vec<String> {
             let parts = scope.parts_of(top.as_bytes(), operations);
             parts.into_iter().map(|part| String::from_utf8(part).unwrap()).collect()
-        };
-        assert_eq!(parts("data", &[Operation::Read]), ["a/b", "c d"]);
-        assert_eq!(parts("data", &[Operation::Stat, Operation::Modify]), ["a/b", "c d", "e"]);
-        assert_eq!(parts("database", &[Operation::Read]), [""]);
-        assert!(
-            parts("dat", &[Operation::Read]).is_empty() && parts("database", &[Operation::Modify]).is_empty()
-        );
+        }
+        assert_eq!(parts(&scope, "data", &[Operation::Read]), ["a/b", "c d"]);
+        assert_eq!(parts(&scope, "data", &[Operation::Stat, Operation::Modify]), ["a/b", "c d", "e"]);
+        assert_eq!(parts(&scope, "database", &[Operation::Read]), [""]);
+        assert!(parts(&scope, "dat", &[Operation::Read]).is_empty());
+        assert!(parts(&scope, "database", &[Operation::Modify]).is_empty());
         assert_eq!(self::scope("storage.read:/").parts_of(b"any", &[Operation::Read]), [Vec::<u8>::new()]);
     }
 

@@ -1,4 +1,4 @@
-//! Tokens that are good, and every way in which they are not.
+//! Valid tokens, and invalid ones of each kind.
 
 use std::time::{Duration, SystemTime};
 
@@ -19,28 +19,28 @@ fn at(seconds: u64) -> SystemTime {
 }
 
 /// An issuer and a daemon that trusts it.
-struct World {
+struct TokenFixture {
     pair: KeyPair,
     keys: TokenKeys,
 }
 
-impl World {
-    fn new() -> World {
-        World::with(&PKCS_ED25519)
+impl TokenFixture {
+    fn new() -> TokenFixture {
+        TokenFixture::with(&PKCS_ED25519)
     }
 
-    fn with(algorithm: &'static rcgen::SignatureAlgorithm) -> World {
+    fn with(algorithm: &'static rcgen::SignatureAlgorithm) -> TokenFixture {
         let pair = KeyPair::generate_for(algorithm).unwrap();
         let mut keys = TokenKeys::default();
         keys.add_issuer(ISSUER, AUDIENCE, pair.public_key_pem().as_bytes()).unwrap();
-        World { pair, keys }
+        TokenFixture { pair, keys }
     }
 
     fn signer(&self) -> TokenSigner {
         TokenSigner::new(ISSUER, &self.pair.serialize_pem()).unwrap()
     }
 
-    /// Signs whatever claims with the issuer's key (of Ed25519).
+    /// Signs any claims with the issuer's key (of Ed25519).
     fn sign(&self, claims: &Value) -> String {
         let key = EncodingKey::from_ed_der(self.pair.serialized_der());
         jsonwebtoken::encode(&Header::new(Algorithm::EdDSA), claims, &key).unwrap()
@@ -50,7 +50,7 @@ impl World {
         self.keys.verify(token, at(NOW_S))
     }
 
-    /// What becomes of good claims after a change.
+    /// Verifies good claims after a change.
     fn changed(&self, change: impl FnOnce(&mut Value)) -> Result<Token, TokenError> {
         let mut claims = good();
         change(&mut claims);
@@ -73,14 +73,14 @@ fn grant(lifetime_s: u64) -> Grant {
 
 fn base64url(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-    let digits = |chunk: &[u8]| {
+    let mut encoded = String::new();
+    for chunk in bytes.chunks(3) {
         let bits =
             chunk.iter().fold(0u32, |bits, &byte| bits << 8 | u32::from(byte)) << (8 * (3 - chunk.len()));
-        (0..=chunk.len())
-            .map(move |i| DIGITS[(bits >> (18 - 6 * i) & 63) as usize] as char)
-            .collect::<String>()
-    };
-    bytes.chunks(3).map(digits).collect()
+        let digits = (0..=chunk.len()).map(|i| DIGITS[(bits >> (18 - 6 * i) & 63) as usize] as char);
+        encoded.extend(digits);
+    }
+    encoded
 }
 
 fn unsigned(header: &Value, claims: &Value) -> String {
@@ -90,7 +90,7 @@ fn unsigned(header: &Value, claims: &Value) -> String {
 #[test]
 fn what_is_minted_is_believed() {
     for algorithm in [&PKCS_ED25519, &PKCS_ECDSA_P256_SHA256] {
-        let world = World::with(algorithm);
+        let world = TokenFixture::with(algorithm);
         let (text, id) = world.signer().mint(&grant(600), at(NOW_S)).unwrap();
         let token = world.verify(&text).unwrap();
         let how = How::Token { issuer: ISSUER.into(), id };
@@ -101,14 +101,14 @@ fn what_is_minted_is_believed() {
 
 #[test]
 fn ids_differ() {
-    let signer = World::new().signer();
+    let signer = TokenFixture::new().signer();
     let [first, second] = [(); 2].map(|()| signer.mint(&grant(60), at(NOW_S)).unwrap().1);
     assert_ne!(first, second);
 }
 
 #[test]
 fn good_claims_are_good() {
-    let world = World::new();
+    let world = TokenFixture::new();
     assert_eq!(world.verify(&world.sign(&good())).unwrap().identity.name, "alice");
     assert!(world.changed(|claims| claims["aud"] = json!(["other", AUDIENCE])).is_ok());
     assert!(world.changed(|claims| drop(claims.as_object_mut().unwrap().remove("nbf"))).is_ok());
@@ -117,7 +117,7 @@ fn good_claims_are_good() {
 
 #[test]
 fn without_a_signature_is_refused() {
-    let world = World::new();
+    let world = TokenFixture::new();
     for algorithm in ["none", "None", "NONE", ""] {
         let token = unsigned(&json!({"alg": algorithm, "typ": "JWT"}), &good());
         assert_eq!(world.verify(&token), Err(TokenError::Header), "{algorithm}");
@@ -130,7 +130,7 @@ fn without_a_signature_is_refused() {
 #[test]
 fn an_hmac_with_the_public_key_is_refused() {
     for algorithm in [&PKCS_ED25519, &PKCS_ECDSA_P256_SHA256] {
-        let world = World::with(algorithm);
+        let world = TokenFixture::with(algorithm);
         let secrets = [
             world.pair.public_key_pem().into_bytes(),
             rcgen::PublicKeyData::subject_public_key_info(&world.pair),
@@ -146,7 +146,7 @@ fn an_hmac_with_the_public_key_is_refused() {
 
 #[test]
 fn another_key_is_refused_even_if_the_token_brings_it_along() {
-    let (world, thief) = (World::new(), World::new());
+    let (world, thief) = (TokenFixture::new(), TokenFixture::new());
     assert_eq!(world.verify(&thief.sign(&good())), Err(TokenError::Signature));
     let header = json!({
         "alg": "EdDSA", "kid": "1", "jku": "https://thief.example.org/",
@@ -159,7 +159,7 @@ fn another_key_is_refused_even_if_the_token_brings_it_along() {
 
 #[test]
 fn an_extension_that_has_to_be_understood_is_refused() {
-    let world = World::new();
+    let world = TokenFixture::new();
     let header = Header { crit: Some(vec!["exp".into()]), ..Header::new(Algorithm::EdDSA) };
     let key = EncodingKey::from_ed_der(world.pair.serialized_der());
     let token = jsonwebtoken::encode(&header, &good(), &key).unwrap();
@@ -168,7 +168,7 @@ fn an_extension_that_has_to_be_understood_is_refused() {
 
 #[test]
 fn each_claim_is_needed() {
-    let world = World::new();
+    let world = TokenFixture::new();
     for claim in ["iss", "sub", "aud", "exp", "iat", "jti", "scope"] {
         let result = world.changed(|claims| drop(claims.as_object_mut().unwrap().remove(claim)));
         assert!(matches!(result, Err(TokenError::Claims(_))), "{claim}: {result:?}");
@@ -189,7 +189,7 @@ fn each_claim_is_needed() {
 
 #[test]
 fn a_claim_twice_is_refused() {
-    let world = World::new();
+    let world = TokenFixture::new();
     let claims = good().to_string().replace("\"sub\":\"alice\"", "\"sub\":\"alice\",\"sub\":\"root\"");
     let body = format!("{}.{}", base64url(br#"{"alg":"EdDSA"}"#), base64url(claims.as_bytes()));
     let signature = rcgen::SigningKey::sign(&world.pair, body.as_bytes()).unwrap();
@@ -199,7 +199,7 @@ fn a_claim_twice_is_refused() {
 
 #[test]
 fn for_somebody_else_is_refused() {
-    let world = World::new();
+    let world = TokenFixture::new();
     assert_eq!(world.changed(|claims| claims["aud"] = json!("dtn2")), Err(TokenError::Audience));
     assert_eq!(world.changed(|claims| claims["aud"] = json!([])), Err(TokenError::Audience));
     assert_eq!(world.changed(|claims| claims["iss"] = json!("https://other")), Err(TokenError::Issuer));
@@ -207,8 +207,8 @@ fn for_somebody_else_is_refused() {
 
 #[test]
 fn one_issuer_can_not_speak_for_another() {
-    let mut world = World::new();
-    let other = World::new();
+    let mut world = TokenFixture::new();
+    let other = TokenFixture::new();
     world.keys.add_issuer("https://other", AUDIENCE, other.pair.public_key_pem().as_bytes()).unwrap();
     assert_eq!(world.verify(&other.sign(&good())), Err(TokenError::Issuer));
     let mut claims = good();
@@ -218,7 +218,7 @@ fn one_issuer_can_not_speak_for_another() {
 
 #[test]
 fn an_issuer_may_have_an_old_and_a_new_key() {
-    let (old, mut new) = (World::new(), World::new());
+    let (old, mut new) = (TokenFixture::new(), TokenFixture::new());
     let both = [old.pair.public_key_pem(), new.pair.public_key_pem()].concat();
     new.keys = TokenKeys::default();
     new.keys.add_issuer(ISSUER, AUDIENCE, both.as_bytes()).unwrap();
@@ -227,7 +227,7 @@ fn an_issuer_may_have_an_old_and_a_new_key() {
 
 #[test]
 fn its_time_is_kept_with_half_a_minutes_leeway() {
-    let world = World::new();
+    let world = TokenFixture::new();
     let token = world.sign(&good());
     for (now_s, result) in [
         (NOW_S - 31, Err(TokenError::NotYet)),
@@ -244,18 +244,22 @@ fn its_time_is_kept_with_half_a_minutes_leeway() {
 
 #[test]
 fn a_life_that_is_too_long_is_refused() {
-    let mut world = World::new();
+    let mut world = TokenFixture::new();
     let day_s = 24 * 3600;
     assert!(world.changed(|claims| claims["exp"] = json!(NOW_S + day_s)).is_ok());
-    let longer = |claims: &mut Value| claims["exp"] = json!(NOW_S + day_s + 1);
-    assert_eq!(world.changed(longer), Err(TokenError::LivesTooLong { limit_s: day_s }));
+    assert_eq!(
+        world.changed(|claims| claims["exp"] = json!(NOW_S + day_s + 1)),
+        Err(TokenError::LivesTooLong { limit_s: day_s })
+    );
     assert_eq!(
         world.changed(|claims| claims["exp"] = json!(u64::MAX)),
         Err(TokenError::LivesTooLong { limit_s: day_s })
     );
-    // An old `iat` does not help: its life counts from there.
-    let old = |claims: &mut Value| claims["iat"] = json!(NOW_S - day_s);
-    assert_eq!(world.changed(old), Err(TokenError::LivesTooLong { limit_s: day_s }));
+    // An old `iat` does not help: the lifetime counts from it.
+    assert_eq!(
+        world.changed(|claims| claims["iat"] = json!(NOW_S - day_s)),
+        Err(TokenError::LivesTooLong { limit_s: day_s })
+    );
     world.keys.limit_lifetime(Duration::from_secs(60));
     assert_eq!(world.verify(&world.sign(&good())), Err(TokenError::LivesTooLong { limit_s: 60 }));
     world.keys.limit_lifetime(Duration::MAX);
@@ -265,7 +269,7 @@ fn a_life_that_is_too_long_is_refused() {
 
 #[test]
 fn what_was_taken_back_is_refused() {
-    let mut world = World::new();
+    let mut world = TokenFixture::new();
     world.keys.revoke("# stolen\n\n 8 \n");
     assert!(world.verify(&world.sign(&good())).is_ok());
     world.keys.revoke("7\r\n");
@@ -274,17 +278,18 @@ fn what_was_taken_back_is_refused() {
 
 #[test]
 fn a_scope_or_subject_that_is_none_is_refused() {
-    let world = World::new();
-    let scope = |text: &str| world.changed(|claims| claims["scope"] = json!(text)).map(drop);
-    assert_eq!(scope("openid"), Err(ScopeError::Empty.into()));
-    assert!(matches!(scope("storage.read:/a/../b"), Err(TokenError::Scope(ScopeError::Component(_)))));
+    let world = TokenFixture::new();
+    let result = world.changed(|claims| claims["scope"] = json!("openid")).map(drop);
+    assert_eq!(result, Err(ScopeError::Empty.into()));
+    let result = world.changed(|claims| claims["scope"] = json!("storage.read:/a/../b")).map(drop);
+    assert!(matches!(result, Err(TokenError::Scope(ScopeError::Component(_)))));
     let result = world.changed(|claims| claims["sub"] = json!("al\u{202e}ice"));
     assert!(matches!(result, Err(TokenError::Subject(_))), "{result:?}");
 }
 
 #[test]
 fn too_long_is_refused_unseen() {
-    let world = World::new();
+    let world = TokenFixture::new();
     assert_eq!(world.verify(&"x".repeat(MAX_TOKEN_BYTES + 1)), Err(TokenError::TooLong));
 }
 
@@ -303,7 +308,7 @@ fn other_kinds_of_keys_are_no_issuers() {
 
 #[test]
 fn what_would_be_refused_everywhere_is_not_minted() {
-    let signer = World::new().signer();
+    let signer = TokenFixture::new().signer();
     for lifetime_s in [0, 24 * 3600 + 1] {
         assert!(matches!(signer.mint(&grant(lifetime_s), at(NOW_S)), Err(MintError::Lifetime)));
     }
@@ -316,7 +321,7 @@ fn what_would_be_refused_everywhere_is_not_minted() {
 proptest! {
     #[test]
     fn a_changed_token_is_refused(at_byte in 0usize..500, to in "[A-Za-z0-9_.-]") {
-        let world = World::new();
+        let world = TokenFixture::new();
         let (token, _) = world.signer().mint(&grant(60), at(NOW_S)).unwrap();
         let at_byte = at_byte % token.len();
         let changed = [&token[..at_byte], &to, &token[at_byte + 1..]].concat();
@@ -325,6 +330,6 @@ proptest! {
 
     #[test]
     fn any_text_is_refused_without_a_panic(text in "\\PC{0,60}") {
-        prop_assert!(World::new().verify(&text).is_err());
+        prop_assert!(TokenFixture::new().verify(&text).is_err());
     }
 }

@@ -4,8 +4,8 @@ use std::io::{self, Write};
 
 use clap_complete::Shell;
 
-use crate::config;
 use crate::exit::Exit;
+use crate::options::config;
 
 /// Print completions for a shell
 #[derive(Debug, clap::Args)]

@@ -6,11 +6,11 @@ use std::os::unix::ffi::OsStrExt;
 
 use clap::{Args, Subcommand};
 
-use super::status::written;
-use crate::config::{self, Asked, COMMANDS, Problem, Row, Sources};
-use crate::config_report::{write_json, write_table};
 use crate::exit::{self, Exit};
+use crate::options::config::{self, Asked, COMMANDS, Problem, Row, Sources};
 use crate::trouble::Trouble;
+use crate::views::config::{write_json, write_table};
+use crate::views::output::written;
 
 /// Show the options that hold, and where they come from
 ///
@@ -30,7 +30,7 @@ enum What {
 
 /// List every option of a command, or of all, with its value, its unit, where it comes from, and its default
 #[derive(Debug, Args)]
-#[command(after_long_help = after_long_help())]
+#[command(after_long_help = exit::help(EXAMPLES))]
 struct ShowArgs {
     /// The command; without it, all that take options from elsewhere
     #[arg(value_name = "COMMAND", value_parser = COMMANDS)]
@@ -108,8 +108,7 @@ fn path(args: &PathArgs) -> Result<Exit, Trouble> {
     written(io::stdout().lock().write_all(&[line.as_bytes(), b"\n"].concat()))
 }
 
-fn after_long_help() -> String {
-    const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   carrack config show cp
   carrack config show --set             what was set, for every command
@@ -117,5 +116,3 @@ Examples:
   $EDITOR \"$(carrack config path)\"
 
 ";
-    format!("{EXAMPLES}{}", exit::help())
-}

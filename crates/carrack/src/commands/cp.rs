@@ -18,24 +18,24 @@ use carrack_model::RunToken;
 use carrack_options::Sharer;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-pub use super::cp_options::CpArgs;
 use crate::exit::{End, Exit};
-use crate::far::{self, Approach, Left, Reached, reach};
-use crate::home;
 use crate::lifetime::{now_s, show_moment};
-use crate::live::LiveView;
-use crate::location::FarEnd;
-use crate::manifest::Manifest;
-use crate::page::{Headline, PageView};
+pub use crate::options::cp::CpArgs;
+use crate::register::home;
+use crate::register::transfer_id::transfer_id;
+use crate::register::tuner_store::TunerStore;
 use crate::register::{Copies, Log, Noted, Standing, StandingView, background, nowhere};
-use crate::reins::Reins;
-use crate::report::{self, JsonView, ListView, Reporter, TalkView, View, Volume};
-use crate::route::{Far, Route};
+use crate::remote::far_end::{self, Approach, Left, Reached, reach};
+use crate::remote::location::FarEnd;
+use crate::remote::reins::Reins;
+use crate::remote::route::{Far, Route};
+use crate::remote::sites::Sites;
 use crate::sharing::sharing;
-use crate::sites::Sites;
-use crate::transfer_id::transfer_id;
 use crate::trouble::{Trouble, warn};
-use crate::tuner_store::TunerStore;
+use crate::views::live::LiveView;
+use crate::views::manifest::Manifest;
+use crate::views::page::{Headline, PageView};
+use crate::views::report::{self, JsonView, ListView, Reporter, TalkView, View, Volume};
 
 /// Segments that pass wherever IPv4 does (RFC 9293, 3.7.1), and the data connections of a session that has to be cautious: firewalls
 /// that look into each of them pass few.
@@ -250,7 +250,7 @@ impl<'a> Job<'a> {
         match &self.far {
             Far::Neither => {
                 let outcome = copy_local(&self.transfer, observer, &self.reins.abort);
-                self.conclude(outcome, |error| far::explain(error, None))
+                self.conclude(outcome, |error| far_end::explain(error, None))
             }
             Far::Source(far) => self.copy_with(far, Role::Sink, observer),
             Far::Sink(far) => self.copy_with(far, Role::Source, observer),
@@ -264,10 +264,10 @@ impl<'a> Job<'a> {
             let (reached, peer) = self.reach(far)?;
             let transfer = self.transfer_by(way, observer);
             let outcome = copy_with_peer(&transfer, role, peer, observer, &self.reins.abort);
-            left = Some(reached.leave(&self.reins, far::hangs(&outcome)));
-            Ok(far::of_daemon(outcome, far))
+            left = Some(reached.leave(&self.reins, far_end::hangs(&outcome)));
+            Ok(far_end::of_daemon(outcome, far))
         });
-        self.conclude(outcome, |error| far::explain(error, left))
+        self.conclude(outcome, |error| far_end::explain(error, left))
     }
 
     /// Here is only who controls.
@@ -282,8 +282,8 @@ impl<'a> Job<'a> {
             Ok(outcome)
         });
         self.conclude(outcome, |error| match left {
-            Some((source, sink)) => far::explain_between(error, source, sink),
-            None => far::explain(error, None),
+            Some((source, sink)) => far_end::explain_between(error, source, sink),
+            None => far_end::explain(error, None),
         })
     }
 

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::{self, BufWriter, ErrorKind, Write};
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use carrack_machine::doctor::repair::{Repair, repair};
@@ -12,10 +12,11 @@ use carrack_model::escape;
 use carrack_model::limits::POOL_BYTES_DEFAULT;
 use clap::{Args, ValueHint};
 
-use crate::doctor_report::Report;
 use crate::exit::{self, Exit};
 use crate::size;
 use crate::trouble::Trouble;
+use crate::views::doctor::Report;
+use crate::views::output::{print, tell_unwritten};
 
 /// Check what makes this machine slow at moving data
 ///
@@ -25,7 +26,7 @@ use crate::trouble::Trouble;
 ///
 /// Changes nothing without `--apply`. What can't be seen, as in a container, is called unknown.
 #[derive(Debug, Args)]
-#[command(after_long_help = after_long_help())]
+#[command(after_long_help = exit::help_of_doctor(EXAMPLES))]
 pub struct DoctorArgs {
     /// Files and directories that data comes from or goes to: their mounts are checked
     #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
@@ -64,25 +65,11 @@ pub fn run(args: &DoctorArgs) -> Exit {
     let report = Report::new(examine(&files, &Probes::here(), &args.purpose()));
     let exit = Exit::of_findings(report.worst());
     let exit = if has_refusals { exit.with_loss() } else { exit };
-    match write(&report, args.json) {
+    let printed = print(|out| if args.json { report.write_json(out) } else { report.write_table(out) });
+    match printed.inspect_err(tell_unwritten) {
         Ok(()) => exit,
-        Err(error) => {
-            // A reader who left knows it.
-            if error.kind() != ErrorKind::BrokenPipe {
-                Trouble::new(format!("writing to stdout: {error}")).tell();
-            }
-            Exit::Nothing
-        }
+        Err(_) => Exit::Nothing,
     }
-}
-
-fn write(report: &Report, as_json: bool) -> io::Result<()> {
-    let mut out = BufWriter::new(io::stdout().lock());
-    match as_json {
-        true => report.write_json(&mut out)?,
-        false => report.write_table(&mut out)?,
-    }
-    out.flush()
 }
 
 /// Says whether anything was refused.
@@ -126,8 +113,7 @@ fn real(path: &Path) -> Result<PathBuf, String> {
     })
 }
 
-fn after_long_help() -> String {
-    const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   carrack doctor /scratch /mnt/archive     this machine and two mounts
   carrack doctor --rtt 20 --speed 10       as one end of a shorter path
@@ -135,23 +121,13 @@ Examples:
   sudo carrack doctor --apply              spread the interrupts
 
 ";
-    format!("{EXAMPLES}{}", exit::help_of_doctor())
-}
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
 
-    #[derive(Debug, Parser)]
-    struct Doctor {
-        #[command(flatten)]
-        args: DoctorArgs,
-    }
-
     fn parse(words: &[&str]) -> Result<DoctorArgs, clap::Error> {
-        Doctor::try_parse_from([&["doctor"], words].concat()).map(|doctor| doctor.args)
+        crate::options::tests::parse(words)
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `carrack fabric`: what libfabric offers here, from its arguments to its exit code.
 
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, Write};
 
 use carrack_engine::beats_tcp;
 use carrack_machine::{Request, Topology, place};
@@ -10,13 +10,16 @@ use serde::Serialize;
 
 use crate::exit::{self, Exit};
 use crate::trouble::Trouble;
+use crate::views::json::write_line;
+use crate::views::output::{print, written};
+use crate::views::table::Table;
 
 /// List the RMA providers of this host, and what `carrack cp --fabric` would use
 ///
 /// A line for each device of each provider of libfabric: its network, PCI address and NUMA node, whether an endpoint can be opened on
 /// it, whether --fabric=auto takes it, and which lanes would, by their NUMA nodes. Nothing is opened.
 #[derive(Debug, Args)]
-#[command(after_long_help = exit::help())]
+#[command(after_long_help = exit::help(""))]
 pub struct FabricListArgs {
     /// Write one JSON object to stdout
     #[arg(long)]
@@ -50,15 +53,10 @@ struct Line {
 /// Lists them.
 pub fn run(args: &FabricListArgs) -> Exit {
     let report = Report::here();
-    let written = if args.json { report.write_json() } else { report.write() };
-    match written {
-        Ok(()) => {}
-        // A reader who left knows it.
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
-        Err(error) => {
-            Trouble::new(format!("writing to stdout: {error}")).tell();
-            return Exit::Nothing;
-        }
+    let printed = print(|out| if args.json { write_line(&report, out) } else { report.write(out) });
+    if let Err(trouble) = written(printed) {
+        trouble.tell();
+        return Exit::Nothing;
     }
     match report.problem {
         Some(problem) => {
@@ -84,23 +82,12 @@ impl Report {
         }
     }
 
-    fn write_json(&self) -> io::Result<()> {
-        let text = serde_json::to_string(self).map_err(io::Error::other)?;
-        writeln!(io::stdout().lock(), "{text}")
-    }
-
-    fn write(&self) -> io::Result<()> {
-        let mut out = io::stdout().lock();
+    fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         let Some(version) = &self.libfabric else { return Ok(()) };
         writeln!(out, "libfabric {version}")?;
-        let width =
-            |field: fn(&Line) -> &str| self.offers.iter().map(|line| field(line).len()).max().unwrap_or(0);
-        let (provider, domain) = (width(|line| &line.provider), width(|line| &line.domain));
-        for line in &self.offers {
-            let words = line.words();
-            writeln!(out, "{:provider$}  {:domain$}  {words}", line.provider, line.domain)?;
-        }
-        Ok(())
+        let mut table = Table::new("<<<");
+        self.offers.iter().for_each(|line| table.row(&[&line.provider, &line.domain, &line.words()]));
+        table.write("", out)
     }
 }
 

@@ -25,9 +25,9 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use super::nats_options::NatsArgs;
 use crate::exit::Exit;
 use crate::lifetime;
+use crate::options::nats::NatsArgs;
 use crate::size;
 use crate::trouble::Trouble;
 

@@ -1,16 +1,15 @@
 //! `carrack forecast`: what is expected of a storage system in the next day, from its arguments to its exit code.
 
-use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
 
-use super::load_options::LoadArgs;
-use crate::canvas;
 use crate::exit::{self, Exit};
-use crate::forecast_report::Report;
 use crate::lifetime::now_s;
+use crate::options::load::LoadArgs;
 use crate::trouble::Trouble;
+use crate::views::forecast::Report;
+use crate::views::output::print_with_picture;
 
 /// The next day.
 const AHEAD_S: i64 = 86_400;
@@ -20,7 +19,7 @@ const AHEAD_S: i64 = 86_400;
 /// From the load of the last four weeks, as the site's Prometheus or a file has it, its daily and weekly pattern is continued. Beside it
 /// stands how far such forecasts have been off, and what "same as now" would have been off by.
 #[derive(Debug, Args)]
-#[command(after_long_help = after_long_help())]
+#[command(after_long_help = exit::help(EXAMPLES))]
 pub struct ForecastArgs {
     /// A target, such as lfs01/OST0007, or a file system: the mean of its targets
     #[arg(value_name = "NAME")]
@@ -47,20 +46,11 @@ pub fn run(args: &ForecastArgs) -> Exit {
             return Exit::Nothing;
         }
     };
-    let mut failed = 0;
-    let shown = show(&report, args.json);
-    // A reader who left has seen enough.
-    if let Err(error) =
-        shown.or_else(|error| if error.kind() == ErrorKind::BrokenPipe { Ok(()) } else { Err(error) })
-    {
-        failed += 1;
-        Trouble::new(format!("writing to stdout: {error}")).tell();
-    }
-    if let Some(Err(trouble)) = args.svg.as_ref().map(|path| canvas::write(&report.picture(), path)) {
-        failed += 1;
-        trouble.tell();
-    }
-    Exit::of_counts(1 + u64::from(args.svg.is_some()) - failed, failed)
+    let picture = args.svg.as_deref().map(|path| (path, report.picture()));
+    print_with_picture(
+        |out| if args.json { report.write_json(out) } else { report.write_table(out) },
+        picture,
+    )
 }
 
 impl ForecastArgs {
@@ -79,17 +69,7 @@ pub fn too_old(name: &str) -> Trouble {
         .tamed()
 }
 
-fn show(report: &Report, is_json: bool) -> io::Result<()> {
-    let mut out = BufWriter::new(io::stdout().lock());
-    match is_json {
-        true => report.write_json(&mut out),
-        false => report.write_table(&mut out),
-    }?;
-    out.flush()
-}
-
-fn after_long_help() -> String {
-    const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   carrack forecast lfs01 --prometheus http://m:9090 \\
       --preset lustre_exporter
@@ -97,5 +77,3 @@ Examples:
   carrack forecast lfs01 --csv load.csv --svg forecast.svg
 
 ";
-    format!("{EXAMPLES}{}", exit::help())
-}

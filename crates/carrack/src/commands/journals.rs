@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{self, BufWriter, ErrorKind, Write};
+use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -14,15 +14,16 @@ use carrack_storage::Root;
 use clap::{Args, Subcommand, ValueHint};
 
 use crate::exit::{self, Exit};
-use crate::journals_report::JournalsReport;
 use crate::trouble::Trouble;
+use crate::views::journals::JournalsReport;
+use crate::views::output::Reports;
 
 /// Show and drop the journals of unfinished transfers
 ///
 /// A transfer keeps a journal at its sink, in the destination or beside it (`.carrack-ID.journal`), and removes it when
 /// everything is done. The same command finds it and goes on; to give a transfer up, drop its journal.
 #[derive(Debug, Args)]
-#[command(after_long_help = after_long_help())]
+#[command(after_long_help = exit::help(EXAMPLES))]
 pub struct JournalsArgs {
     #[command(subcommand)]
     command: JournalsCommand,
@@ -131,14 +132,16 @@ impl Named {
 
 impl ListArgs {
     fn run(&self, boot: [u8; 16]) -> Exit {
-        let mut showing = Showing::new(self.json, false, boot);
+        let mut reports = Reports::new(self.json);
         for directory in &self.directories {
             match journals_in(directory) {
-                Ok(found) => found.into_iter().for_each(|named| showing.show(&named)),
-                Err(error) => showing.fail(&Trouble::new(format!("{}: {error}", show(directory)))),
+                Ok(found) => {
+                    found.iter().for_each(|named| show_journal(named, self.json, false, boot, &mut reports));
+                }
+                Err(error) => reports.fail(&Trouble::new(format!("{}: {error}", show(directory)))),
             }
         }
-        showing.exit()
+        reports.exit()
     }
 }
 
@@ -158,75 +161,24 @@ fn journals_in(directory: &Path) -> io::Result<Vec<Named>> {
 
 impl InspectArgs {
     fn run(&self, boot: [u8; 16]) -> Exit {
-        let mut showing = Showing::new(self.json, true, boot);
+        let mut reports = Reports::new(self.json);
         for file in &self.files {
             match Named::of(file) {
-                Ok(named) => showing.show(&named),
-                Err(trouble) => showing.fail(&trouble),
+                Ok(named) => show_journal(&named, self.json, true, boot, &mut reports),
+                Err(trouble) => reports.fail(&trouble),
             }
         }
-        showing.exit()
+        reports.exit()
     }
 }
 
-/// Writes reports to stdout until that fails.
-struct Showing {
-    out: BufWriter<io::Stdout>,
-    json: bool,
-    with_partials: bool,
-    boot: [u8; 16],
-    done: u64,
-    failed: u64,
-    is_unwritable: bool,
-}
-
-impl Showing {
-    fn new(json: bool, with_partials: bool, boot: [u8; 16]) -> Showing {
-        let out = BufWriter::new(io::stdout());
-        Showing { out, json, with_partials, boot, done: 0, failed: 0, is_unwritable: false }
-    }
-
-    fn show(&mut self, named: &Named) {
-        if self.is_unwritable {
-            return;
+fn show_journal(named: &Named, is_json: bool, with_partials: bool, boot: [u8; 16], reports: &mut Reports) {
+    match named.contents(boot) {
+        Ok(contents) => {
+            let report = JournalsReport::new(&show(&named.path()), &contents, with_partials);
+            reports.write(|out| if is_json { report.write_json(out) } else { report.write_table(out) });
         }
-        match named.contents(self.boot) {
-            Ok(contents) => {
-                let report = JournalsReport::new(&show(&named.path()), &contents, self.with_partials);
-                self.write(&report);
-            }
-            Err(trouble) => self.fail(&trouble),
-        }
-    }
-
-    fn write(&mut self, report: &JournalsReport) {
-        let written = if self.json {
-            report.write_json(&mut self.out)
-        } else {
-            let blank = if self.done > 0 { "\n" } else { "" };
-            write!(self.out, "{blank}").and_then(|()| report.write_table(&mut self.out))
-        };
-        match written.and_then(|()| self.out.flush()) {
-            Ok(()) => self.done += 1,
-            Err(error) => {
-                self.failed += 1;
-                self.is_unwritable = true;
-                tell_unwritten(&error);
-            }
-        }
-    }
-
-    fn fail(&mut self, trouble: &Trouble) {
-        self.failed += 1;
-        trouble.tell();
-    }
-
-    fn exit(self) -> Exit {
-        if self.is_unwritable {
-            // What is still in the buffer can't be written either.
-            let _ = self.out.into_parts();
-        }
-        Exit::of_counts(self.done, self.failed)
+        Err(trouble) => reports.fail(&trouble),
     }
 }
 
@@ -291,23 +243,13 @@ fn show(path: &Path) -> String {
     escape(path.as_os_str().as_bytes())
 }
 
-/// A reader who left knows it.
-fn tell_unwritten(error: &io::Error) {
-    if error.kind() != ErrorKind::BrokenPipe {
-        Trouble::new(format!("writing to stdout: {error}")).tell();
-    }
-}
-
-fn after_long_help() -> String {
-    const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   carrack journals list /data /scratch        what is unfinished?
   carrack journals inspect /data/.carrack-*.journal
   carrack journals drop /data/0011223344556677889900aabbccddee
 
 ";
-    format!("{EXAMPLES}{}", exit::help())
-}
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,6 @@
 //! `carrack keys`: a small CA for sites that have none, from its arguments to its exit code.
 
-use std::io::{self, BufWriter, ErrorKind, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use std::{env, fs};
@@ -13,9 +13,10 @@ use carrack_trust::{
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 
 use crate::exit::{self, Exit};
-use crate::keys_report::KeysReport;
 use crate::lifetime;
 use crate::trouble::Trouble;
+use crate::views::keys::KeysReport;
+use crate::views::output::{Reports, unwritten};
 
 /// Make and look after the keys of a site: a small certificate authority
 ///
@@ -23,7 +24,7 @@ use crate::trouble::Trouble;
 /// people, and a list of those that no longer count. Daemons get `ca.pem` and `revoked.pem`, clients `ca.pem`; nobody
 /// gets `ca-key.pem`: who has it can be anybody.
 #[derive(Debug, Args)]
-#[command(after_long_help = after_long_help())]
+#[command(after_long_help = exit::help(EXAMPLES))]
 pub struct KeysArgs {
     #[command(subcommand)]
     command: KeysCommand,
@@ -145,13 +146,7 @@ pub fn run(args: &KeysArgs) -> Exit {
         KeysCommand::Revoke(revoke) => revoke.run(&directory),
         KeysCommand::Token(token) => token.run(&directory),
     };
-    match done {
-        Ok(()) => Exit::Complete,
-        Err(trouble) => {
-            trouble.tell();
-            Exit::Nothing
-        }
-    }
+    Exit::of_command(done.map(|()| Exit::Complete))
 }
 
 fn default_directory() -> Option<PathBuf> {
@@ -208,16 +203,21 @@ impl ShowArgs {
                 return Exit::Nothing;
             }
         };
-        let mut out = BufWriter::new(io::stdout().lock());
-        let mut done = 0;
+        let mut reports = Reports::new(self.json);
         for file in &self.files {
+            if reports.is_over {
+                break;
+            }
             match self.report(file, authority.as_ref()) {
-                Ok(report) if self.write(&report, done, &mut out).is_ok() => done += 1,
-                Ok(_) => break,
-                Err(trouble) => trouble.tell(),
+                Ok(report) => {
+                    reports.write(
+                        |out| if self.json { report.write_json(out) } else { report.write_table(out) },
+                    );
+                }
+                Err(trouble) => reports.fail(&trouble),
             }
         }
-        Exit::of_counts(done, self.files.len() as u64 - done)
+        reports.exit()
     }
 
     fn report(&self, file: &Path, authority: Option<&Authority>) -> Result<KeysReport, Trouble> {
@@ -230,17 +230,7 @@ impl ShowArgs {
             authority.map(|authority| authority.standing(&chain[0])).transpose().map_err(trouble)?;
         let identity = Identity::of_peer(&chain, &PublicKeys::default()).ok();
         let identity = identity.filter(|_| certificate.uses.client);
-        Ok(KeysReport::new(&name, &certificate, identity.as_ref(), standing, now_s()))
-    }
-
-    fn write(&self, report: &KeysReport, done: u64, out: &mut impl Write) -> io::Result<()> {
-        let written = if self.json {
-            report.write_json(out)
-        } else {
-            let blank = if done > 0 { "\n" } else { "" };
-            write!(out, "{blank}").and_then(|()| report.write_table(out))
-        };
-        written.and_then(|()| out.flush()).inspect_err(tell_unwritten)
+        Ok(KeysReport::new(&name, &certificate, identity.as_ref(), standing, lifetime::now_s()))
     }
 }
 
@@ -283,9 +273,8 @@ impl TokenArgs {
         let now = SystemTime::now();
         let signer = authority.token_signer().map_err(trouble)?;
         let (token, id) = signer.mint(&grant, now).map_err(|error| Trouble::new(error.to_string()))?;
-        writeln!(io::stdout(), "{token}")
-            .map_err(|error| Trouble::new(format!("writing to stdout: {error}")))?;
-        let until = lifetime::show_moment(now_s() + self.lifetime.as_secs() as i64);
+        writeln!(io::stdout(), "{token}").map_err(|error| unwritten(&error))?;
+        let until = lifetime::show_moment(lifetime::now_s() + self.lifetime.as_secs() as i64);
         say(&format!("made token {id} of issuer '{}', good until {until}", authority.name()));
         Ok(())
     }
@@ -304,20 +293,7 @@ fn show(path: &Path) -> String {
     escape(path.as_os_str().as_encoded_bytes())
 }
 
-fn now_s() -> i64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    since.map_or(0, |since| since.as_secs() as i64)
-}
-
-/// A reader who left knows it.
-fn tell_unwritten(error: &io::Error) {
-    if error.kind() != ErrorKind::BrokenPipe {
-        Trouble::new(format!("writing to stdout: {error}")).tell();
-    }
-}
-
-fn after_long_help() -> String {
-    const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   carrack keys init                              an authority
   carrack keys issue dtn1 --server dtn1.site.org a daemon's certificate
@@ -329,23 +305,13 @@ Examples:
       --lifetime 30m >token)
 
 ";
-    format!("{EXAMPLES}{}", exit::help())
-}
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
 
-    #[derive(Debug, Parser)]
-    struct Keys {
-        #[command(flatten)]
-        args: KeysArgs,
-    }
-
     fn parse(words: &[&str]) -> Result<KeysArgs, clap::Error> {
-        Keys::try_parse_from([&["keys"], words].concat()).map(|keys| keys.args)
+        crate::options::tests::parse(words)
     }
 
     #[test]

@@ -1,15 +1,15 @@
 //! `carrack layout`: where files lie, from its arguments to its exit code.
 
 use std::ffi::OsString;
-use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use carrack_model::escape;
+use carrack_model::{EntryFailure, escape};
 use clap::{Args, ValueHint};
 
 use crate::exit::{self, Exit};
-use crate::layout_report::{Failures, Looker, Placement};
 use crate::trouble::Trouble;
+use crate::views::layout::{Failures, Looker};
+use crate::views::output::Reports;
 
 /// Show on which storage targets files lie
 ///
@@ -19,7 +19,7 @@ use crate::trouble::Trouble;
 ///
 /// Links that are named are followed. Never reads a file's bytes: what was released to an archive stays there.
 #[derive(Debug, Args)]
-#[command(after_long_help = after_long_help())]
+#[command(after_long_help = exit::help(EXAMPLES))]
 pub struct LayoutArgs {
     /// Files and directories on this host
     #[arg(required = true, num_args = 1.., value_name = "PATH", value_hint = ValueHint::AnyPath)]
@@ -45,7 +45,7 @@ pub struct LayoutArgs {
 /// Shows them.
 pub fn run(args: &LayoutArgs) -> Exit {
     match Looker::new(&args.targets, args.recursive) {
-        Ok(looker) => Showing { args, looker, done: 0, failed: 0 }.run(),
+        Ok(looker) => show(args, &looker),
         Err(trouble) => {
             trouble.tell();
             Exit::Usage
@@ -53,108 +53,59 @@ pub fn run(args: &LayoutArgs) -> Exit {
     }
 }
 
-struct Showing<'a> {
-    args: &'a LayoutArgs,
-    looker: Looker,
-    done: u64,
-    failed: u64,
-}
-
-impl Showing<'_> {
-    fn run(mut self) -> Exit {
-        let mut out = BufWriter::new(io::stdout().lock());
-        for path in &self.args.paths {
-            if let Err(error) = self.show(Path::new(path), &mut out) {
-                self.failed += 1;
-                tell_unwritten(&error);
-                // What is still in the buffer can't be written either.
-                let _ = out.into_parts();
-                break;
-            }
+fn show(args: &LayoutArgs, looker: &Looker) -> Exit {
+    let mut reports = Reports::new(args.json);
+    for path in args.paths.iter().map(Path::new) {
+        if reports.is_over {
+            break;
         }
-        Exit::of_counts(self.done, self.failed)
-    }
-
-    /// Fails only if nothing more can be written.
-    fn show(&mut self, path: &Path, out: &mut impl Write) -> io::Result<()> {
-        let placement = match self.looker.look(path) {
+        let placement = match looker.look(path) {
             Ok(placement) => placement,
             Err(trouble) => {
-                self.failed += 1;
-                trouble.tell();
-                return Ok(());
+                reports.fail(&trouble);
+                continue;
             }
         };
-        let failures = placement.failures().filter(|failures| failures.count > 0);
-        if let Some(failures) = failures {
-            self.failed += 1;
-            tell_failures(path, failures);
+        let failures = placement.failures().into_iter().flat_map(|failures| troubles(path, failures));
+        failures.for_each(|trouble| reports.fail(&trouble));
+        if !placement.is_void() {
+            reports.write(|out| match args.json {
+                true => placement.write_json(out, args.extents),
+                false => placement.write_table(out, args.extents),
+            });
         }
-        if placement.is_void() {
-            return Ok(());
-        }
-        self.write(&placement, out)?;
-        // Now, so that it stands before what is told of the next path.
-        out.flush()?;
-        self.done += 1;
-        Ok(())
     }
-
-    fn write(&self, placement: &Placement, out: &mut impl Write) -> io::Result<()> {
-        if self.args.json {
-            return placement.write_json(out, self.args.extents);
-        }
-        if self.done > 0 {
-            writeln!(out)?;
-        }
-        placement.write_table(out, self.args.extents)
-    }
+    reports.exit()
 }
 
-fn tell_failures(path: &Path, failures: &Failures) {
-    for failure in &failures.first {
+fn troubles(path: &Path, failures: &Failures) -> Vec<Trouble> {
+    let of_entry = |failure: &EntryFailure| {
         let message = format!("{}: {}", escape(&failure.path), failure.detail);
-        Trouble { message, hint: failure.kind.hint().map(str::to_owned) }.tell();
-    }
+        Trouble { message, hint: failure.kind.hint().map(str::to_owned) }
+    };
+    let mut troubles: Vec<Trouble> = failures.first.iter().map(of_entry).collect();
     let more = failures.count.saturating_sub(failures.first.len() as u64);
     if more > 0 {
         let path = escape(path.as_os_str().as_encoded_bytes());
-        Trouble::new(format!("{path}: {more} more entries could not be looked at")).tell();
+        troubles.push(Trouble::new(format!("{path}: {more} more entries could not be looked at")));
     }
+    troubles
 }
 
-/// A reader who left knows it.
-fn tell_unwritten(error: &io::Error) {
-    if error.kind() != ErrorKind::BrokenPipe {
-        Trouble::new(format!("writing to stdout: {error}")).tell();
-    }
-}
-
-fn after_long_help() -> String {
-    const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   carrack layout big                where does it lie?
   carrack layout -r /scratch/run7   are its files spread evenly?
   carrack layout --json --extents big | jq -c '.extents[]'
 
 ";
-    format!("{EXAMPLES}{}", exit::help())
-}
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
 
-    #[derive(Debug, Parser)]
-    struct Layout {
-        #[command(flatten)]
-        args: LayoutArgs,
-    }
-
     fn parse(words: &[&str]) -> Result<LayoutArgs, clap::Error> {
-        Layout::try_parse_from([&["layout"], words].concat()).map(|layout| layout.args)
+        crate::options::tests::parse(words)
     }
 
     #[test]

@@ -6,13 +6,14 @@ use std::io;
 use carrack_model::escape;
 use carrack_register::records::TransferRecord;
 
-use super::status::written;
-use super::target_options::{TargetArgs, control};
 use crate::exit::Exit;
 use crate::lifetime::now_s;
+use crate::options::target::{TargetArgs, control};
 use crate::register::{Copies, Copy};
-use crate::transfer_report::{Row, write_json, write_list};
 use crate::trouble::Trouble;
+use crate::views::json::write_lines;
+use crate::views::output::written;
+use crate::views::transfer::{Row, write_list};
 
 /// Digits of a copy's ID.
 const COPY_DIGITS: usize = 32;
@@ -85,8 +86,8 @@ impl Listed {
         let mut out = io::stdout().lock();
         let result = match as_json {
             true => {
-                let copies: Vec<_> = self.copies.iter().take(self.limit).map(Copy::shown).collect();
-                write_json(&copies, &mut out).and_then(|()| write_json(records, &mut out))
+                let copies = self.copies.iter().take(self.limit).map(Copy::shown);
+                write_lines(copies, &mut out).and_then(|()| write_lines(records, &mut out))
             }
             false => {
                 let mut rows: Vec<Row> = self.copies.iter().map(Row::from).collect();

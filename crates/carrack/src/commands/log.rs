@@ -7,17 +7,17 @@ use carrack_register::records::TransferRecord;
 use clap::Args;
 
 use super::listing::own_copy;
-use super::status::written;
-use super::target_options::{TargetArgs, control};
 use crate::exit::{self, Exit};
+use crate::options::target::{TargetArgs, control};
 use crate::register::{Copies, Copy};
-use crate::trouble::{Trouble, tame};
+use crate::trouble::tame;
+use crate::views::output::written;
 
 /// Show what a transfer has said: warnings, what failed or was left out, how it ended
 ///
 /// Of a copy of your own what it has said to people; of a submitted transfer what its record names.
 #[derive(Debug, Args)]
-#[command(after_long_help = exit::help())]
+#[command(after_long_help = exit::help(""))]
 pub struct LogArgs {
     /// Its ID, or the beginning of it
     #[arg(value_name = "ID")]
@@ -36,10 +36,7 @@ pub fn run(args: &LogArgs) -> Exit {
             written(of_record(&record, &mut io::stdout().lock()))
         }),
     });
-    shown.unwrap_or_else(|trouble: Trouble| {
-        trouble.tell();
-        Exit::Nothing
-    })
+    Exit::of_command(shown)
 }
 
 fn of_copy(copies: &Copies, copy: &Copy) -> io::Result<()> {

@@ -7,11 +7,11 @@ use std::ops::ControlFlow;
 use carrack_engine::{Found, Operation};
 use clap::{Args, ValueHint};
 
-use super::far_options::FarArgs;
-use crate::browsing::{Browser, Tally, located, tell_failure};
-use crate::entry_report::{Style, write_line};
 use crate::exit::{self, Exit};
-use crate::location::Location;
+use crate::options::far_end::FarArgs;
+use crate::remote::browser::{Browser, Tally, located, tell_failure};
+use crate::remote::location::Location;
+use crate::views::entry::{Style, write_line};
 
 /// List a directory here, on another host or at a daemon
 ///
@@ -19,7 +19,7 @@ use crate::location::Location;
 /// sorted (`| sort` does that). Of what is no directory, links included, the entry itself is shown. A terminal gets names
 /// escaped, a pipe gets their bytes; names that hold newlines are told apart by `--json`.
 #[derive(Debug, Args)]
-#[command(after_long_help = after_long_help())]
+#[command(after_long_help = exit::help(EXAMPLES))]
 pub struct LsArgs {
     #[arg(
         help = "A directory: PATH, [user@]host:PATH, carrack://host[:port]/EXPORT/PATH, or carrack://host/ for the exports there"
@@ -92,8 +92,7 @@ fn list(browser: &Browser<'_>, location: &Location, style: Style) -> Exit {
     tally.exit()
 }
 
-fn after_long_help() -> String {
-    const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   carrack ls carrack://dtn1.site.org/      the exports open to you
   carrack ls -l carrack://dtn1.site.org/data/run7
@@ -101,5 +100,3 @@ Examples:
   carrack ls --token-file token carrack://dtn1.site.org/data
 
 ";
-    format!("{EXAMPLES}{}", exit::help())
-}

@@ -11,9 +11,9 @@ use clap_mangen::roff::{Roff, bold, roman};
 
 use carrack_options::{FLEET, SYNC};
 
-use super::{nats_options, target_options, when_options};
-use crate::config;
 use crate::exit::{self, Exit};
+use crate::options::config;
+use crate::options::{nats, start_time, target};
 
 /// Commands with sections of their own beside those of `carrack cp`.
 const BESIDE_CP: [&str; 25] = [
@@ -100,9 +100,9 @@ fn page() -> io::Result<String> {
             }
         }
     }
-    literal("EXIT STATUS", codes(&exit::help()), &mut page)?;
-    literal("EXIT STATUS OF CARRACK DOCTOR", codes(&exit::help_of_doctor()), &mut page)?;
-    literal("EXIT STATUS OF CARRACK VERIFY", codes(&exit::help_of_verify()), &mut page)?;
+    literal("EXIT STATUS", codes(&exit::help("")), &mut page)?;
+    literal("EXIT STATUS OF CARRACK DOCTOR", codes(&exit::help_of_doctor("")), &mut page)?;
+    literal("EXIT STATUS OF CARRACK VERIFY", codes(&exit::help_of_verify("")), &mut page)?;
     see_also(&mut page)?;
     Ok(embolden(&String::from_utf8_lossy(&page)))
 }
@@ -125,10 +125,7 @@ fn render_beside(name: &str, command: &Command, page: &mut Vec<u8>) -> io::Resul
     let command = match name {
         "sync" => &own_options(command, &[SYNC]),
         // The others are those of copies and syncs.
-        "submit" => &own_options(
-            command,
-            &[FLEET, when_options::HEADING, target_options::HEADING, nats_options::HEADING],
-        ),
+        "submit" => &own_options(command, &[FLEET, start_time::HEADING, target::HEADING, nats::HEADING]),
         _ => &without_origins(command),
     };
     let man = Man::new(command.clone().bin_name(format!("carrack {name}")));

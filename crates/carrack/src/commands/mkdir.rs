@@ -6,13 +6,13 @@ use std::ops::ControlFlow;
 use carrack_engine::Operation;
 use clap::{Args, ValueHint};
 
-use super::far_options::FarArgs;
-use crate::browsing::{Browser, Tally, locations};
 use crate::exit::{self, Exit};
+use crate::options::far_end::FarArgs;
+use crate::remote::browser::{Browser, Tally, locations};
 
 /// Make directories here, on another host or at a daemon
 #[derive(Debug, Args)]
-#[command(after_long_help = after_long_help())]
+#[command(after_long_help = exit::help(EXAMPLES))]
 pub struct MkdirArgs {
     #[arg(help = "What to make: PATH, [user@]host:PATH or carrack://host[:port]/EXPORT/PATH")]
     #[arg(required = true, num_args = 1.., value_name = "LOCATION", value_hint = ValueHint::AnyPath)]
@@ -46,12 +46,9 @@ fn make(args: &MkdirArgs) -> Result<Exit, Exit> {
     Ok(tally.exit())
 }
 
-fn after_long_help() -> String {
-    const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   carrack mkdir carrack://dtn1.site.org/data/run8
   carrack mkdir -p me@dtn1:data/2026/run8
 
 ";
-    format!("{EXAMPLES}{}", exit::help())
-}

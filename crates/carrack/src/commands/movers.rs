@@ -10,19 +10,20 @@ use carrack_cluster::transfers::Transfers;
 use clap::{Args, Subcommand};
 
 use super::fleet::{of_bus, runtime};
-use super::nats_options::NatsArgs;
-use super::status::written;
-use super::target_options::{TargetArgs, control};
 use crate::exit::{self, Exit};
 use crate::lifetime;
-use crate::transfer_report::{write_json, write_movers};
+use crate::options::nats::NatsArgs;
+use crate::options::target::{TargetArgs, control};
 use crate::trouble::Trouble;
+use crate::views::json::write_lines;
+use crate::views::output::written;
+use crate::views::transfer::write_movers;
 
 /// List the movers of a fleet
 ///
 /// The queue of one machine has none: its daemon carries transfers out itself.
 #[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true, after_long_help = exit::help())]
+#[command(args_conflicts_with_subcommands = true, after_long_help = exit::help(""))]
 pub struct MoversArgs {
     #[command(subcommand)]
     command: Option<MoversCommand>,
@@ -46,7 +47,7 @@ enum MoversCommand {
 /// all that an open transfer between the same places goes on with. Managers do the same by themselves (--keep-leftovers). It asks movers, for which it needs
 /// the rights of a manager at NATS. One line for each transfer goes to stdout.
 #[derive(Debug, Args)]
-#[command(after_long_help = exit::help())]
+#[command(after_long_help = exit::help(""))]
 struct CleanArgs {
     /// Only of transfers that ended longer ago: two minutes at least
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = lifetime::parse)]
@@ -62,10 +63,7 @@ pub fn run(args: &MoversArgs) -> Exit {
         None => list(args),
         Some(MoversCommand::Clean(clean)) => clean.run(),
     };
-    ended.unwrap_or_else(|trouble| {
-        trouble.tell();
-        Exit::Nothing
-    })
+    Exit::of_command(ended)
 }
 
 fn list(args: &MoversArgs) -> Result<Exit, Trouble> {
@@ -73,7 +71,7 @@ fn list(args: &MoversArgs) -> Result<Exit, Trouble> {
     let movers = target.wait(target.control.movers())?;
     let mut out = io::stdout().lock();
     written(match args.json {
-        true => write_json(&movers, &mut out),
+        true => write_lines(&movers, &mut out),
         false => write_movers(&movers, &mut out),
     })
 }

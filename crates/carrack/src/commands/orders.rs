@@ -4,8 +4,8 @@ use carrack_register::control::Order;
 use clap::Args;
 
 use super::listing::own_copy;
-use super::target_options::{TargetArgs, control};
 use crate::exit::{self, Exit};
+use crate::options::target::{TargetArgs, control};
 use crate::register::background;
 use crate::trouble::Trouble;
 
@@ -13,7 +13,7 @@ use crate::trouble::Trouble;
 ///
 /// What is complete at the destination stays. Submitting it again moves what is missing.
 #[derive(Debug, Args)]
-#[command(after_long_help = exit::help())]
+#[command(after_long_help = exit::help(""))]
 pub struct CancelArgs {
     #[command(flatten)]
     order: OrderArgs,
@@ -21,7 +21,7 @@ pub struct CancelArgs {
 
 /// Have a submitted transfer wait until `carrack resume ID`
 #[derive(Debug, Args)]
-#[command(after_long_help = exit::help())]
+#[command(after_long_help = exit::help(""))]
 pub struct PauseArgs {
     #[command(flatten)]
     order: OrderArgs,
@@ -65,15 +65,9 @@ pub fn pause(args: &PauseArgs) -> Exit {
 
 /// Gives an order; done when it is kept.
 pub fn give(id: &str, target: &TargetArgs, order: Order) -> Exit {
-    done(control(target).and_then(|target| target.wait(target.control.order("", id, order))))
+    done(control(target).and_then(|target| target.wait(target.control.order(&target.user, id, order))))
 }
 
 fn done<T>(given: Result<T, Trouble>) -> Exit {
-    match given {
-        Ok(_) => Exit::Complete,
-        Err(trouble) => {
-            trouble.tell();
-            Exit::Nothing
-        }
-    }
+    Exit::of_command(given.map(|_| Exit::Complete))
 }

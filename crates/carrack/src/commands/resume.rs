@@ -11,13 +11,15 @@ use serde::Serialize;
 use std::os::unix::ffi::OsStrExt;
 
 use super::orders;
-use super::target_options::TargetArgs;
 use crate::exit::{self, Exit};
 use crate::lifetime::show_moment;
+use crate::options::target::TargetArgs;
 use crate::register::copies::Word;
 use crate::register::process::Life;
 use crate::register::{Copies, Copy, nowhere};
 use crate::trouble::Trouble;
+use crate::views::json::write_line as write_json_line;
+use crate::views::output::unwritten;
 
 /// The fewest digits that may stand for all of an ID.
 const PREFIX_MIN: usize = 4;
@@ -34,7 +36,7 @@ const SUBMITTED_DIGITS: usize = 16;
 /// again. Listed are those that have not ended with exit code 0; `carrack transfers` lists all. Copies are noted in ~/.local/state/carrack/transfers
 /// (XDG_STATE_HOME); a command with --token can't be run again, as its secret is not kept.
 #[derive(Debug, Args)]
-#[command(after_long_help = after_long_help())]
+#[command(after_long_help = exit::help(EXAMPLES))]
 pub struct ResumeArgs {
     /// Which one, or the first digits of it; without it all are listed
     #[arg(value_name = "ID")]
@@ -62,10 +64,7 @@ pub fn run(args: &ResumeArgs) -> Exit {
         Some(id) if args.forget => forget(id),
         Some(id) => again(id),
     };
-    done.unwrap_or_else(|trouble| {
-        trouble.tell();
-        Exit::Nothing
-    })
+    Exit::of_command(done)
 }
 
 fn is_submitted(id: &str) -> bool {
@@ -88,12 +87,12 @@ fn list(as_json: bool) -> Result<Exit, Trouble> {
     let mut out = io::stdout().lock();
     for transfer in all(&copies()?)?.into_iter().filter(|copy| !copy.arguments.is_empty()) {
         let written = match as_json {
-            true => write_json(&transfer, &mut out),
+            true => write_json_line(&Line::of(&transfer), &mut out),
             false => write_line(&transfer, &mut out),
         };
         match written {
             Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(Exit::Nothing),
-            Err(error) => return Err(Trouble::new(format!("writing to stdout: {error}"))),
+            Err(error) => return Err(unwritten(&error)),
             Ok(()) => {}
         }
     }
@@ -138,23 +137,22 @@ struct Line<'a> {
     arguments: &'a [Word],
 }
 
-fn write_json(transfer: &Copy, out: &mut impl Write) -> io::Result<()> {
-    let state = match transfer.life() {
-        Life::Running => "running",
-        Life::Ended => "ended",
-        Life::Elsewhere => "elsewhere",
-    };
-    let line = Line {
-        id: &transfer.id,
-        started: transfer.started,
-        state,
-        host: transfer.host(),
-        pid: transfer.pid(),
-        directory: &transfer.directory,
-        arguments: &transfer.arguments,
-    };
-    serde_json::to_writer(&mut *out, &line)?;
-    out.write_all(b"\n")
+impl<'a> Line<'a> {
+    fn of(copy: &'a Copy) -> Line<'a> {
+        Line {
+            id: &copy.id,
+            started: copy.started,
+            state: match copy.life() {
+                Life::Running => "running",
+                Life::Ended => "ended",
+                Life::Elsewhere => "elsewhere",
+            },
+            host: copy.host(),
+            pid: copy.pid(),
+            directory: &copy.directory,
+            arguments: &copy.arguments,
+        }
+    }
 }
 
 /// The one whose ID begins so.
@@ -228,8 +226,7 @@ fn onto_the_same(arguments: &[OsString]) -> Vec<OsString> {
     words
 }
 
-fn after_long_help() -> String {
-    const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   carrack resume                    what was begun and has not ended
   carrack resume 3f9a               run that one again
@@ -237,5 +234,3 @@ Examples:
   carrack resume 0123456789abcdef   go on with one that was submitted
 
 ";
-    format!("{EXAMPLES}{}", exit::help())
-}

@@ -9,9 +9,9 @@ use carrack_engine::{Found, Operation};
 use carrack_model::escape;
 use clap::{Args, ValueHint};
 
-use super::far_options::FarArgs;
-use crate::browsing::{Browser, Tally, locations, tell_failure};
 use crate::exit::{self, Exit};
+use crate::options::far_end::FarArgs;
+use crate::remote::browser::{Browser, Tally, locations, tell_failure};
 use crate::trouble::Trouble;
 
 /// Locations that are shown with the question.
@@ -21,7 +21,7 @@ const SHOWN_MAX: usize = 20;
 ///
 /// Asks first; `--yes` answers. Links are removed, not followed. What can't be removed is told, and the rest goes.
 #[derive(Debug, Args)]
-#[command(after_long_help = after_long_help())]
+#[command(after_long_help = exit::help(EXAMPLES))]
 pub struct RmArgs {
     #[arg(help = "What goes: PATH, [user@]host:PATH or carrack://host[:port]/EXPORT/PATH")]
     #[arg(required = true, num_args = 1.., value_name = "LOCATION", value_hint = ValueHint::AnyPath)]
@@ -98,32 +98,21 @@ fn ask(args: &RmArgs, talk: &mut dyn Write) -> io::Result<()> {
     talk.flush()
 }
 
-fn after_long_help() -> String {
-    const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   carrack rm carrack://dtn1.site.org/data/run7/big.h5
   carrack rm -r --yes me@dtn1:data/run7
 
 ";
-    format!("{EXAMPLES}{}", exit::help())
-}
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
 
-    #[derive(Debug, Parser)]
-    struct Rm {
-        #[command(flatten)]
-        args: RmArgs,
-    }
-
     fn asked(words: &[&str], answer: &str) -> (bool, String) {
-        let rm = Rm::try_parse_from([&["rm"], words].concat()).unwrap();
+        let args = crate::options::tests::parse(words).unwrap();
         let mut talk = Vec::new();
-        let is_confirmed = is_confirmed(&rm.args, &mut answer.as_bytes(), &mut talk);
+        let is_confirmed = is_confirmed(&args, &mut answer.as_bytes(), &mut talk);
         (is_confirmed, String::from_utf8(talk).unwrap())
     }
 

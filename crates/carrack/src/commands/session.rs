@@ -14,11 +14,11 @@ use clap::Args;
 use rustix::{io::fcntl_dupfd_cloexec, stdio};
 
 use crate::exit::{End, Exit};
+use crate::register::tuner_store::TunerStore;
+use crate::remote::sites::Sites;
 use crate::sharing::sharing;
 use crate::signals;
-use crate::sites::Sites;
 use crate::trouble::Trouble;
-use crate::tuner_store::TunerStore;
 
 /// Far from the numbers that anything expects to be a standard stream.
 const FIRST_FD: i32 = 10;

@@ -8,16 +8,16 @@ use std::os::unix::ffi::OsStrExt;
 use carrack_engine::{Found, Operation};
 use clap::{Args, ValueHint};
 
-use super::far_options::FarArgs;
-use crate::browsing::{Browser, Tally, locations};
-use crate::entry_report::write_stat;
 use crate::exit::{self, Exit};
+use crate::options::far_end::FarArgs;
+use crate::remote::browser::{Browser, Tally, locations};
+use crate::views::entry::write_stat;
 
 /// Show what stands at a path here, on another host or at a daemon
 ///
 /// Links are not followed.
 #[derive(Debug, Args)]
-#[command(after_long_help = after_long_help())]
+#[command(after_long_help = exit::help(EXAMPLES))]
 pub struct StatArgs {
     #[arg(help = "Files and directories: PATH, [user@]host:PATH or carrack://host[:port]/EXPORT/PATH")]
     #[arg(required = true, num_args = 1.., value_name = "LOCATION", value_hint = ValueHint::AnyPath)]
@@ -61,12 +61,9 @@ fn show(args: &StatArgs) -> Result<Exit, Exit> {
     Ok(tally.exit())
 }
 
-fn after_long_help() -> String {
-    const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   carrack stat carrack://dtn1.site.org/data/run7/big.h5
   carrack stat --json me@dtn1:data
 
 ";
-    format!("{EXAMPLES}{}", exit::help())
-}

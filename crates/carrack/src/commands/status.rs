@@ -7,19 +7,21 @@ use carrack_register::records::TransferRecord;
 use clap::Args;
 
 use super::listing::{self, Listed, own_copy};
-use super::target_options::{Target, TargetArgs, control};
 use super::wait::last;
 use crate::exit::{self, Exit};
+use crate::options::target::{Target, TargetArgs, control};
 use crate::register::{Copies, Copy, background};
-use crate::transfer_report::{line, write_json, write_transfer};
 use crate::trouble::Trouble;
+use crate::views::json::write_line;
+use crate::views::output::written;
+use crate::views::transfer::{line, write_transfer};
 
 /// Of all transfers, those that are not over are among the latest.
 const LOOKED_AT: usize = 10_000;
 
 /// Show a transfer, or all that are not over: copies of your own, and submitted ones
 #[derive(Debug, Args)]
-#[command(after_long_help = exit::help())]
+#[command(after_long_help = exit::help(""))]
 pub struct StatusArgs {
     /// Its ID, or the beginning of it; without it all that are not over are listed
     #[arg(value_name = "ID")]
@@ -54,10 +56,7 @@ pub fn run(args: &StatusArgs) -> Exit {
             false => show(&target, id, args.json),
         }),
     });
-    shown.unwrap_or_else(|trouble| {
-        trouble.tell();
-        Exit::Nothing
-    })
+    Exit::of_command(shown)
 }
 
 /// A copy of this user's, once it is over.
@@ -72,7 +71,7 @@ fn watch_copy(copy: &Copy, as_json: bool) -> Result<Exit, Trouble> {
 fn show_copy(copy: &Copy, as_json: bool) -> io::Result<()> {
     let mut out = io::stdout().lock();
     if as_json {
-        return write_json(&[copy.shown()], &mut out);
+        return write_line(&copy.shown(), &mut out);
     }
     let log = Copies::of_user().map(|copies| copies.log(&copy.id)).filter(|log| log.exists());
     copy.show(log.as_deref(), &mut out)
@@ -82,19 +81,9 @@ fn show(target: &Target, id: &str, as_json: bool) -> Result<Exit, Trouble> {
     let record = target.wait(target.control.transfer(id))?;
     let mut out = io::stdout().lock();
     written(match as_json {
-        true => write_json(&[record], &mut out),
+        true => write_line(&record, &mut out),
         false => write_transfer(&record, &mut out),
     })
-}
-
-/// What came of writing.
-pub fn written(result: io::Result<()>) -> Result<Exit, Trouble> {
-    match result {
-        Ok(()) => Ok(Exit::Complete),
-        // A reader who leaves early has seen enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Exit::Complete),
-        Err(error) => Err(Trouble::new(format!("writing to stdout: {error}"))),
-    }
 }
 
 fn watch(target: &Target, id: &str, as_json: bool) -> Result<Exit, Trouble> {
@@ -104,7 +93,7 @@ fn watch(target: &Target, id: &str, as_json: bool) -> Result<Exit, Trouble> {
         !as_json && out.is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb");
     let seen = |record: &TransferRecord| {
         let shown = match (as_json, is_live) {
-            (true, _) => write_json(&[record], &mut out),
+            (true, _) => write_line(record, &mut out),
             (_, true) => write!(out, "\r\x1b[K{}", line(record)),
             _ => writeln!(out, "{}", line(record)),
         };

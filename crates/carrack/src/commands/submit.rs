@@ -8,11 +8,11 @@ use clap::Args;
 use rustix::fs::Mode;
 use rustix::process::umask;
 
-use super::not_here::NotHere;
-use super::target_options::{TargetArgs, control};
 use super::wait::await_end;
-use super::when_options::WhenArgs;
 use crate::exit::{self, Exit};
+use crate::options::start_time::WhenArgs;
+use crate::options::target::{TargetArgs, control};
+use crate::options::unsupported::NotHere;
 use crate::trouble::Trouble;
 
 /// Submit a transfer, which is carried out when its turn comes
@@ -23,7 +23,7 @@ use crate::trouble::Trouble;
 /// what to do instead. In a machine's queue a copy is made with your umask; what limits a copy limits each pair of movers in a fleet. The
 /// options that are not its own are those of `carrack cp` and `carrack sync`.
 #[derive(Debug, Args)]
-#[command(after_long_help = after_long_help())]
+#[command(after_long_help = exit::help(EXAMPLES))]
 pub struct SubmitArgs {
     /// What is copied, SITE:/path
     #[arg(value_name = "SRC")]
@@ -85,18 +85,14 @@ fn own_umask() -> Umask {
 
 /// Submits it, and waits for its end if that is wanted.
 pub fn run(args: &SubmitArgs) -> Exit {
-    submit(args).unwrap_or_else(|trouble| {
-        trouble.tell();
-        Exit::Nothing
-    })
+    Exit::of_command(submit(args))
 }
 
 fn submit(args: &SubmitArgs) -> Result<Exit, Trouble> {
     args.not_here.check()?;
     let start = args.when.start()?;
     let target = control(&args.target)?;
-    // Who asks is found out by the one who is asked.
-    let record = target.wait(target.control.submit("", args.submission(start.not_before_ms)?))?;
+    let record = target.wait(target.control.submit(&target.user, args.submission(start.not_before_ms)?))?;
     if !start.words.is_empty() {
         let _ = writeln!(io::stderr(), "carrack: {}", start.words);
     }
@@ -105,8 +101,7 @@ fn submit(args: &SubmitArgs) -> Result<Exit, Trouble> {
     if args.wait { await_end(&target, &record.id) } else { Ok(Exit::Complete) }
 }
 
-fn after_long_help() -> String {
-    const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   carrack submit local:/scratch/run7 local:/archive/
   id=$(carrack submit --priority 7 local:/a/ alcf:/a); carrack wait $id
@@ -115,5 +110,3 @@ Examples:
       --config carrack.toml local:/lustre/a/ local:/archive/a
 
 ";
-    format!("{EXAMPLES}{}", exit::help())
-}

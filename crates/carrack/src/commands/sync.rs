@@ -7,8 +7,8 @@ use carrack_options::SyncOptions;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 
 use super::cp;
-use super::cp_options::CpArgs;
 use crate::exit::{self, Exit};
+use crate::options::cp::CpArgs;
 
 /// Make directories at the destination like the sources: send only what differs
 ///
@@ -19,7 +19,7 @@ use crate::exit::{self, Exit};
 /// `carrack sync tree/ host:data` makes data like tree.
 #[derive(Debug, Args)]
 #[command(
-    after_long_help = after_long_help(),
+    after_long_help = exit::help(EXAMPLES),
     override_usage = "carrack sync [OPTIONS] SOURCE... DESTINATION"
 )]
 pub struct SyncArgs {
@@ -82,8 +82,7 @@ impl FromArgMatches for Copying {
     }
 }
 
-fn after_long_help() -> String {
-    const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   carrack sync tree/ host:data      data is to have what tree has
   carrack sync -a --delete tree/ host:data
@@ -95,23 +94,14 @@ Examples:
   carrack sync --exclude '*.o' --exclude build/ tree host:
 
 ";
-    format!("{EXAMPLES}{}", exit::help())
-}
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-
-    #[derive(Debug, Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: SyncArgs,
-    }
+    use crate::options::tests::command;
 
     fn parse(words: &[&str]) -> Result<SyncArgs, clap::Error> {
-        Line::try_parse_from([&["sync"], words].concat()).map(|line| line.args)
+        crate::options::tests::parse(words)
     }
 
     #[test]
@@ -141,9 +131,8 @@ mod tests {
 
     #[test]
     fn it_describes_itself() {
-        use clap::CommandFactory;
-        Line::command().debug_assert();
-        let help = Line::command().render_long_help().to_string();
+        command::<SyncArgs>().debug_assert();
+        let help = command::<SyncArgs>().render_long_help().to_string();
         assert!(help.contains("Make directories at the destination like the sources"), "{help}");
         assert!(!help.contains("--recursive\n") && help.contains("--exclude"), "{help}");
     }

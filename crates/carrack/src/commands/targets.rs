@@ -8,28 +8,28 @@ use std::path::{Path, PathBuf};
 
 use carrack_cluster::bus::{Bus, BusOptions};
 use carrack_cluster::sharing::{SiteTargetsError, site_targets};
+use carrack_layout::FileSystems;
 use carrack_model::escape;
 use carrack_plan::grants::TargetView;
 use carrack_register::control::ControlError;
 use carrack_service::DEFAULT_SHARING_SOCKET;
 use carrack_service::api::{ApiClient, Server};
-use carrack_storage::FileSystems;
 use clap::{Args, ValueHint};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
-use super::nats_options::NatsArgs;
-use super::status::written;
 use crate::exit::{self, Exit};
+use crate::options::nats::NatsArgs;
 use crate::sharing::sockets_of_this_machine;
-use crate::targets_report::write_targets;
-use crate::transfer_report::write_json;
 use crate::trouble::Trouble;
+use crate::views::json::write_lines;
+use crate::views::output::written;
+use crate::views::targets::write_targets;
 
 /// Show who uses the storage targets that transfers share, and who waits for them
 ///
 /// Only targets that a running transfer asks for are known, and those whose load is measured. docs/sharing.md says who has them when.
 #[derive(Debug, Args)]
-#[command(after_long_help = after_long_help())]
+#[command(after_long_help = exit::help(EXAMPLES))]
 pub struct TargetsArgs {
     /// A file system's name, such as lfs01, a target's, or a path on the file system; without it all are listed
     #[arg(value_name = "FS", value_hint = ValueHint::AnyPath)]
@@ -54,10 +54,7 @@ pub struct TargetsArgs {
 
 /// Shows them.
 pub fn run(args: &TargetsArgs) -> Exit {
-    show(args).unwrap_or_else(|trouble| {
-        trouble.tamed().tell();
-        Exit::Nothing
-    })
+    Exit::of_command(show(args).map_err(Trouble::tamed))
 }
 
 fn show(args: &TargetsArgs) -> Result<Exit, Trouble> {
@@ -70,7 +67,7 @@ fn show(args: &TargetsArgs) -> Result<Exit, Trouble> {
     };
     let mut out = io::stdout().lock();
     written(match args.json {
-        true => write_json(&targets, &mut out),
+        true => write_lines(&targets, &mut out),
         false => write_targets(&targets, &mut out),
     })
 }
@@ -121,16 +118,13 @@ fn trouble(error: &ControlError) -> Trouble {
     }
 }
 
-fn after_long_help() -> String {
-    const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   carrack targets lfs01
   carrack targets --site east --nats nats://nats1.example.org
   carrack targets --json /lustre/project | jq '.waiting[].client'
 
 ";
-    format!("{EXAMPLES}{}", exit::help())
-}
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,7 @@
 //! `carrack topo`: the machine and the placement that is planned on it, from its arguments to its exit code.
 
 use std::fs;
-use std::io::{self, BufWriter, ErrorKind, Write};
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use carrack_machine::{Costs, DeviceKind, Request, Topology, place};
@@ -10,10 +10,10 @@ use carrack_model::limits::{IO_THREADS_MAX, LANES_MAX};
 use carrack_options::SchemeName;
 use clap::{Args, ValueHint};
 
-use crate::canvas;
 use crate::exit::{self, Exit};
-use crate::topo_report::{Measured, Report, default_nic};
 use crate::trouble::Trouble;
+use crate::views::output::print_with_picture;
+use crate::views::topo::{Measured, Report, default_nic};
 
 /// I/O threads if none are given: with 16 the paper's machine was at its best.
 const IO_THREADS_DEFAULT: u16 = 16;
@@ -29,7 +29,7 @@ const XML_BYTES_MAX: u64 = 32 << 20;
 /// The machine is this one, as far as the process may use it, or any other: one that `lstopo FILE.xml` described, or one
 /// that is described in a line. Nothing is moved or changed.
 #[derive(Debug, Args)]
-#[command(after_long_help = after_long_help())]
+#[command(after_long_help = exit::help(EXAMPLES))]
 pub struct TopoArgs {
     /// Another machine: a file of `lstopo FILE.xml`, or a description such as 'pack:2 numa:2 core:6 pu:1'
     #[arg(long, value_name = "FILE|DESCRIPTION", value_hint = ValueHint::FilePath)]
@@ -79,23 +79,8 @@ pub fn run(args: &TopoArgs) -> Exit {
             return exit;
         }
     };
-    let mut failed = 0;
-    if let Err(error) = report.show(args.json) {
-        failed += 1;
-        tell_unwritten(&error);
-    }
-    if let Some(Err(trouble)) = args.svg.as_ref().map(|path| canvas::write(&report.picture(), path)) {
-        failed += 1;
-        trouble.tell();
-    }
-    Exit::of_counts(1 + u64::from(args.svg.is_some()) - failed, failed)
-}
-
-/// A reader who left knows it.
-fn tell_unwritten(error: &io::Error) {
-    if error.kind() != ErrorKind::BrokenPipe {
-        Trouble::new(format!("writing to stdout: {error}")).tell();
-    }
+    let picture = args.svg.as_deref().map(|path| (path, report.picture()));
+    print_with_picture(|out| if args.json { report.write_json(out) } else { report.write_tree(out) }, picture)
 }
 
 impl TopoArgs {
@@ -183,19 +168,7 @@ fn read(path: &Path) -> io::Result<String> {
     }
 }
 
-impl Report {
-    fn show(&self, is_json: bool) -> io::Result<()> {
-        let mut out = BufWriter::new(io::stdout().lock());
-        match is_json {
-            true => self.write_json(&mut out),
-            false => self.write_tree(&mut out),
-        }?;
-        out.flush()
-    }
-}
-
-fn after_long_help() -> String {
-    const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   carrack topo                         this machine, and the plan
   carrack topo --measure --svg m.svg   memory measured, and a picture
@@ -203,24 +176,16 @@ Examples:
   carrack topo --topology dtn.xml --nic ens1 --disk nvme0n1,nvme1n1
 
 ";
-    format!("{EXAMPLES}{}", exit::help())
-}
 
 #[cfg(test)]
 mod tests {
     use carrack_machine::Scheme;
-    use clap::{Parser, ValueEnum};
+    use clap::ValueEnum;
 
     use super::*;
 
-    #[derive(Debug, Parser)]
-    struct Topo {
-        #[command(flatten)]
-        args: TopoArgs,
-    }
-
     fn parse(words: &[&str]) -> Result<TopoArgs, clap::Error> {
-        Topo::try_parse_from([&["topo"], words].concat()).map(|topo| topo.args)
+        crate::options::tests::parse(words)
     }
 
     #[test]

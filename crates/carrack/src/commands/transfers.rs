@@ -3,8 +3,8 @@
 use clap::Args;
 
 use super::listing::{self, Listed};
-use super::target_options::TargetArgs;
 use crate::exit::{self, Exit};
+use crate::options::target::TargetArgs;
 
 /// List transfers, the latest first: copies of your own, and those that were submitted
 ///
@@ -12,7 +12,7 @@ use crate::exit::{self, Exit};
 /// Submitted ones are those of the machine's queue; where an option or a variable names a server or a fleet, only what was submitted there is listed. `carrack status ID` shows one, `log`, `wait`, `cancel` and
 /// `resume` take its ID, too.
 #[derive(Debug, Args)]
-#[command(after_long_help = exit::help())]
+#[command(after_long_help = exit::help(""))]
 pub struct TransfersArgs {
     /// How many at most, up to 10,000
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]

@@ -1,17 +1,17 @@
 //! `carrack tune`: what the tuners of earlier transfers have found out, from its arguments to its exit code.
 
-use std::io::{self, BufWriter, ErrorKind, Write};
+use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
 
-use crate::canvas;
 use crate::exit::{self, Exit};
 use crate::lifetime::now_s;
-use crate::sites;
+use crate::register::tuner_store::{Known, TunerStore};
+use crate::remote::sites;
 use crate::trouble::{Trouble, tame};
-use crate::tune_report::Report;
-use crate::tuner_store::{Known, TunerStore};
+use crate::views::output::print_with_picture;
+use crate::views::tune::Report;
 
 /// Show and forget what earlier transfers have found out about threads and connections
 ///
@@ -19,7 +19,7 @@ use crate::tuner_store::{Known, TunerStore};
 /// ~/.local/state/carrack/tuner (XDG_STATE_HOME): between which sites, with what size of files. The next one of these begins
 /// from there, for 30 days.
 #[derive(Debug, Args)]
-#[command(after_long_help = after_long_help())]
+#[command(after_long_help = exit::help(EXAMPLES))]
 pub struct TuneArgs {
     #[command(subcommand)]
     command: TuneCommand,
@@ -72,10 +72,7 @@ pub fn run(args: &TuneArgs) -> Exit {
         TuneCommand::Show(show) => show.run(),
         TuneCommand::Forget(forget) => forget.run(),
     };
-    done.unwrap_or_else(|trouble| {
-        trouble.tell();
-        Exit::Nothing
-    })
+    Exit::of_command(done)
 }
 
 impl ShowArgs {
@@ -87,32 +84,11 @@ impl ShowArgs {
             return Err(self.between.nothing());
         }
         let with_curves = self.between.source.is_some() || known.len() == 1;
-        Ok(self.show(&Report { known, with_curves }))
-    }
-
-    fn show(&self, report: &Report) -> Exit {
-        let mut failed = 0;
-        // A reader who left has seen enough.
-        if let Err(error) = self.write(report)
-            && error.kind() != ErrorKind::BrokenPipe
-        {
-            failed += 1;
-            Trouble::new(format!("writing to stdout: {error}")).tell();
-        }
-        if let Some(Err(trouble)) = self.svg.as_ref().map(|path| canvas::write(&report.picture(), path)) {
-            failed += 1;
-            trouble.tell();
-        }
-        Exit::of_counts(1 + u64::from(self.svg.is_some()) - failed, failed)
-    }
-
-    fn write(&self, report: &Report) -> io::Result<()> {
-        let mut out = BufWriter::new(io::stdout().lock());
-        match self.json {
-            true => report.write_json(&mut out),
-            false => report.write_table(&mut out),
-        }?;
-        out.flush()
+        let report = Report { known, with_curves };
+        let picture = self.svg.as_deref().map(|path| (path, report.picture()));
+        let print =
+            |out: &mut dyn Write| if self.json { report.write_json(out) } else { report.write_table(out) };
+        Ok(print_with_picture(print, picture))
     }
 }
 
@@ -177,16 +153,13 @@ fn store() -> Result<TunerStore, Trouble> {
     })
 }
 
-fn after_long_help() -> String {
-    const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   carrack tune show
   carrack tune show dtn1 hpc.example.org --svg curves.svg
   carrack tune forget dtn1 hpc.example.org    something was rebuilt
 
 ";
-    format!("{EXAMPLES}{}", exit::help())
-}
 
 #[cfg(test)]
 mod tests {

@@ -13,16 +13,17 @@ use carrack_options::size;
 use carrack_storage::typed::{ends_with_slash, last_name};
 use clap::{Args, ValueEnum, ValueHint};
 
-use super::far_options::FarArgs;
-use super::verify_options::MetadataArgs;
-use crate::browsing::locations;
 use crate::exit::{self, Exit};
-use crate::far::{self, Approach, Left, Reached, reach};
-use crate::listed::Listed;
-use crate::location::Location;
-use crate::reins::Reins;
+use crate::options::far_end::FarArgs;
+use crate::options::verify::MetadataArgs;
+use crate::remote::browser::{Stop, locations};
+use crate::remote::far_end::{self, Approach, Left, Reached, reach};
+use crate::remote::location::Location;
+use crate::remote::reins::Reins;
 use crate::trouble::Trouble;
-use crate::verify_report::{Style, write_finding, write_summary};
+use crate::views::manifest_reader::Listed;
+use crate::views::output::tell_unwritten;
+use crate::views::verify::{Style, write_finding, write_summary};
 
 const PART: &str = "A part of a file";
 
@@ -52,7 +53,7 @@ const WHOLE: [&str; 13] = [
 /// A source goes by the rules of `cp -r`: DIRECTORY is looked for as DST/DIRECTORY, or, where there is no such name, as DST
 /// itself; DIRECTORY/ is DST itself.
 #[derive(Debug, Args)]
-#[command(after_long_help = after_long_help())]
+#[command(after_long_help = exit::help_of_verify(EXAMPLES))]
 pub struct VerifyArgs {
     #[arg(
         help = "Sources and the destination: PATH, [user@]host:PATH or carrack://host[:port]/EXPORT/PATH; with --manifest only the destination"
@@ -168,12 +169,6 @@ struct Job<'a> {
     sources: Vec<Location>,
     destination: Location,
     reins: Reins,
-}
-
-/// Why it ended early.
-enum Stop {
-    Interrupted,
-    Trouble(Trouble),
 }
 
 impl<'a> Job<'a> {
@@ -327,7 +322,7 @@ impl<'a> Job<'a> {
             return Ok((None, examiner.map_err(|error| self.stop(error, None, None))?));
         };
         let abort = &self.reins.abort;
-        let opened = far::in_turn(abort, &mut || {
+        let opened = far_end::in_turn(abort, &mut || {
             let reached = reach(far, Approach::plain(&self.args.far), &self.reins);
             let reached = reached.map_err(|unreached| (unreached.into(), None))?;
             let (reached, peer) = reached.ok_or((SessionError::Interrupted, None))?;
@@ -353,9 +348,9 @@ impl<'a> Job<'a> {
             return Stop::Interrupted;
         }
         Stop::Trouble(match error {
-            SessionError::At { role: Role::Source, error } => far::explain(&error, source),
-            SessionError::At { role: Role::Sink, error } => far::explain(&error, sink),
-            error => far::explain(&error, None),
+            SessionError::At { role: Role::Source, error } => far_end::explain(&error, source),
+            SessionError::At { role: Role::Sink, error } => far_end::explain(&error, sink),
+            error => far_end::explain(&error, None),
         })
     }
 }
@@ -397,10 +392,7 @@ impl Report<'_> {
         if let Err(error) = written.and_then(|()| self.out.flush()) {
             self.unwritten.get_or_insert(error);
         }
-        if let Some(error) = self.unwritten.as_ref().filter(|error| error.kind() != io::ErrorKind::BrokenPipe)
-        {
-            Trouble::new(format!("writing to stdout: {error}")).tell();
-        }
+        self.unwritten.iter().for_each(tell_unwritten);
     }
 }
 
@@ -414,8 +406,7 @@ fn state_trouble(path: &Path, error: &dyn std::fmt::Display) -> Trouble {
     Trouble::new(format!("--state {path}: {error}"))
 }
 
-fn after_long_help() -> String {
-    const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   carrack verify /data/run7 me@dtn1:/scratch/
   carrack verify -a /data/run7 me@dtn1:/scratch/
@@ -425,5 +416,3 @@ Examples:
   carrack verify --offset 64GiB --length 4GiB big dtn1:big
 
 ";
-    format!("{EXAMPLES}{}", exit::help_of_verify())
-}

@@ -6,18 +6,18 @@ use clap::Args;
 use futures_util::StreamExt;
 
 use super::listing::own_copy;
-use super::target_options::{Target, TargetArgs, control};
 use crate::exit::{self, Exit};
+use crate::options::target::{Target, TargetArgs, control};
 use crate::register::background;
-use crate::transfer_report::entries;
 use crate::trouble::{Trouble, tame};
+use crate::views::transfer::entries;
 
 /// Wait until a transfer is over: a submitted one, or a copy of your own
 ///
 /// The exit code is the one that `carrack cp` would have had; 130 if it was cancelled. A daemon that is started anew in between is
 /// waited for, for half a minute. What a copy in the background has said is shown at its end.
 #[derive(Debug, Args)]
-#[command(after_long_help = exit::help())]
+#[command(after_long_help = exit::help(""))]
 pub struct WaitArgs {
     /// The transfer's ID, or the beginning of it
     #[arg(value_name = "ID")]
@@ -33,10 +33,7 @@ pub fn run(args: &WaitArgs) -> Exit {
         Some(copy) => background::wait(&copy),
         None => control(&args.target).and_then(|target| await_end(&target, &args.id)),
     });
-    ended.unwrap_or_else(|trouble| {
-        trouble.tell();
-        Exit::Nothing
-    })
+    Exit::of_command(ended)
 }
 
 /// Waits until it is over, tells what went wrong with it, and what it would have ended with.
@@ -93,9 +90,8 @@ fn what_went_wrong(record: &TransferRecord) -> Option<Trouble> {
             .hint(again(record, "goes on where it ended")),
         TransferState::Cancelled => Trouble::new(format!("transfer {id} was cancelled")),
         _ if record.tally.entries_failed > 0 => {
-            let count = record.tally.entries_failed;
-            let entries = if count == 1 { "entry" } else { "entries" };
-            Trouble::new(format!("{count} {entries} of transfer {id} could not be copied"))
+            let failed = entries(record.tally.entries_failed);
+            Trouble::new(format!("{failed} of transfer {id} could not be copied"))
                 .hint(format!("`carrack status {id}` names them; {}", again(record, "tries them again")))
         }
         _ if record.has_lost_strictly() => Trouble::new(format!(

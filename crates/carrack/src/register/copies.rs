@@ -9,7 +9,6 @@ use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use carrack_model::{TransferId, escape};
 use serde::{Deserialize, Serialize};
@@ -17,9 +16,12 @@ use serde::{Deserialize, Serialize};
 use super::process::{Life, Process};
 use crate::exit::Exit;
 use crate::lifetime::{now_s, show_moment};
+use crate::register::state;
 use crate::size;
-use crate::state;
-use crate::trouble::{Trouble, tame};
+use crate::trouble::Trouble;
+use crate::views::json::hex;
+use crate::views::table::write_facts;
+use crate::views::transfer::rate_if_any;
 
 /// Larger files are not carrack's: a command line has 2 MiB at most (execve(2)), in hexadecimal twice as much.
 const RECORD_BYTES_MAX: u64 = 8 << 20;
@@ -113,7 +115,7 @@ impl Word {
     pub fn of(word: &OsStr) -> Word {
         match word.to_str() {
             Some(text) => Word::Text(text.to_owned()),
-            None => Word::Bytes { hex: word.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect() },
+            None => Word::Bytes { hex: hex(word.as_bytes()) },
         }
     }
 
@@ -190,39 +192,30 @@ impl Copy {
         self.id.get(..SHOWN_DIGITS).unwrap_or(&self.id)
     }
 
-    /// What is copied and where to; the command where it is not known.
-    pub fn ends(&self) -> (String, String) {
-        let standing = &self.standing;
-        (standing.sources.join(" "), standing.destination.clone())
-    }
-
     /// Everything about it.
     pub fn show(&self, log: Option<&Path>, out: &mut impl Write) -> io::Result<()> {
         let standing = &self.standing;
         let so_far = if standing.scan_done { "" } else { " found so far" };
         writeln!(out, "{}  {}", self.id, self.state())?;
-        let mut line = |label: &str, words: String| match words.is_empty() {
-            true => Ok(()),
-            false => writeln!(out, "  {label:<12} {}", tame(&words)),
-        };
-        let (from, to) = self.ends();
-        line("from", from)?;
-        line("to", to)?;
-        line("label", standing.label.clone())?;
-        line("process", format!("{} on {}", self.process.pid, self.process.host))?;
-        line("started", show_moment(i64::try_from(self.started).unwrap_or(i64::MAX)))?;
-        line(if self.runs() { "seen" } else { "ended" }, show_moment(standing.updated))?;
-        line("entries", format!("{} of {}{so_far}", standing.entries_done, standing.entries_found))?;
         let (done, found) = (size::show(standing.bytes_done), size::show(standing.bytes_found));
-        line("bytes", format!("{done} of {found}{so_far}"))?;
-        if self.runs() && standing.bytes_per_s > 0 {
-            line("rate", format!("{}/s", size::show(standing.bytes_per_s)))?;
-        }
-        if standing.entries_failed > 0 {
-            line("failed", standing.entries_failed.to_string())?;
-        }
-        line("reason", standing.reason.clone())?;
-        log.map_or(Ok(()), |log| line("log", escape(log.as_os_str().as_bytes())))
+        let facts = [
+            ("from", standing.sources.join(" ")),
+            ("to", standing.destination.clone()),
+            ("label", standing.label.clone()),
+            ("process", format!("{} on {}", self.process.pid, self.process.host)),
+            ("started", show_moment(i64::try_from(self.started).unwrap_or(i64::MAX))),
+            (if self.runs() { "seen" } else { "ended" }, show_moment(standing.updated)),
+            ("entries", format!("{} of {}{so_far}", standing.entries_done, standing.entries_found)),
+            ("bytes", format!("{done} of {found}{so_far}")),
+            ("rate", if self.runs() { rate_if_any(standing.bytes_per_s) } else { String::new() }),
+            (
+                "failed",
+                Some(standing.entries_failed).filter(|&n| n > 0).map_or(String::new(), |n| n.to_string()),
+            ),
+            ("reason", standing.reason.clone()),
+            ("log", log.map_or(String::new(), |log| escape(log.as_os_str().as_bytes()))),
+        ];
+        write_facts(&facts, out)
     }
 }
 
@@ -272,7 +265,7 @@ impl Copies {
             id,
             arguments: arguments.iter().map(|word| Word::of(word)).collect(),
             directory: Word::of(std::env::current_dir()?.as_os_str()),
-            started: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
+            started: now_s().unsigned_abs(),
             process: Process::own().ok_or_else(|| io::Error::other("/proc tells nothing"))?,
             standing: Standing { updated: now_s(), ..standing },
         };

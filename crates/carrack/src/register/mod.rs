@@ -1,11 +1,15 @@
-//! The register of this user's copies: what each is, how it stands, and what it has said.
+//! What carrack keeps for its user from one command to the next: the register of background copies, and what tuners have learned.
 //!
 //! Submitted transfers are in registers of their own, of a machine's queue or of a fleet (`carrack-register`); the commands that list and follow
 //! transfers show both.
 
 pub mod background;
 pub mod copies;
+pub mod home;
 pub mod process;
+pub mod state;
+pub mod transfer_id;
+pub mod tuner_store;
 mod view;
 
 pub use copies::{Copies, Copy, Noted, Standing, nowhere};

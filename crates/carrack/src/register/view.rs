@@ -11,8 +11,8 @@ use carrack_model::{Event, Nesting, Progress};
 
 use super::copies::Noted;
 use crate::exit::End;
-use crate::report::{Ending, View};
 use crate::trouble::Trouble;
+use crate::views::report::{Ending, View};
 
 /// How often it is noted.
 const WRITE_EVERY: Duration = Duration::from_secs(1);

@@ -1,4 +1,5 @@
-//! The books of a pair: what it holds, what of it the sink has settled, and what the others are told of it.
+//! The books of a pair: the deliveries that it holds, their settlement by the sink, and the reports about
+//! them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,12 +20,12 @@ use crate::queue::{Acker, ChunkKind};
 use crate::records::TransferState;
 use crate::reports::{PairReport, report};
 
-/// How long something is tried that may work when it is tried again: longer than servers take to choose a leader when one has
-/// died, and not longer than a mover without NATS goes on with what it holds.
+/// The time limit for retrying a request: longer than servers take to elect a leader, and at most the time
+/// that a mover without NATS keeps its deliveries.
 const TRY_FOR: Duration = Duration::from_secs(20);
 
 impl Work {
-    /// What becomes of a chunk that its sink has settled, until it is logged or left to others: `None` then.
+    /// The fate of a settled chunk until it is logged, or left to others (`None`).
     pub(super) async fn judge(&self, keeper: &Keeper, number: u64, mut held: Held) -> (u64, Option<Held>) {
         held.case.settled();
         loop {
@@ -93,7 +94,7 @@ impl Work {
         }
     }
 
-    /// Tries something again that may work then: not of a transfer that is over, whose queue and log are gone.
+    /// Retries a request that may work later, unless the transfer is over and its queue and log are gone.
     pub(super) async fn repeated<T, F>(&self, mut tried: impl FnMut() -> F) -> Result<T, BusError>
     where
         F: Future<Output = Result<T, BusError>>,
@@ -127,7 +128,7 @@ pub(super) struct Books {
     pub(super) was_told: bool,
     /// Bytes moved that the log was told of.
     told_bytes: u64,
-    /// How often it was told of losses.
+    /// The number of reported losses.
     losses_told: u64,
     /// At the last report.
     reported: (Instant, u64),
@@ -153,7 +154,7 @@ impl Books {
         self.held.insert(number, held);
     }
 
-    /// Failures belong to the chunks that have their entries; those of the end to the one that closes.
+    /// Failures belong to the chunks with their entries. Failures at the end belong to the closing chunk.
     fn note_failures(&mut self, last: Option<u64>) {
         for failure in self.work.observer.take_failures() {
             let mut owners = owners(&self.held, &failure.path);
@@ -168,12 +169,12 @@ impl Books {
         }
     }
 
-    /// Whether chunks are under way.
+    /// Returns true if chunks are in flight.
     pub(super) fn holds(&self) -> bool {
         !self.held.is_empty()
     }
 
-    /// What could not be kept is logged before what it belongs to.
+    /// Losses are logged before the chunk that they belong to.
     async fn log_losses(&mut self) {
         let losses = self.work.observer.take_losses();
         if losses.is_empty() {
@@ -187,7 +188,8 @@ impl Books {
         }
     }
 
-    /// The sink has settled this one, and perhaps others since: they are told together, as each word takes its time.
+    /// The sink has settled this chunk, and perhaps others since. They are logged together, as each append
+    /// takes time.
     pub(super) async fn settled(&mut self, number: u64, settling: &mut Settled) {
         let mut settled = Vec::new();
         let mut next = Some(number);
@@ -215,7 +217,7 @@ impl Books {
         numbers.iter().for_each(|number| self.keeper.settle(*number));
     }
 
-    /// What the log is told of it, and what it is acknowledged by.
+    /// The log entry of a delivery, and its acknowledgement.
     fn entry(&mut self, mut held: Held) -> (ChunkCase, LogEntry, Acker) {
         let moved = self.work.observer.bytes_moved.load(Relaxed);
         let untold = moved.saturating_sub(self.told_bytes);
@@ -227,7 +229,7 @@ impl Books {
         (held.case, entry, held.acker)
     }
 
-    /// What was moved, and is in no entry of a chunk. Not of a transfer that is over, whose log may be gone.
+    /// Logs moved bytes that belong to no chunk's entry, unless the transfer is over and its log may be gone.
     async fn log_the_rest(&mut self) {
         let moved = self.work.observer.bytes_moved.load(Relaxed);
         let bytes = moved.saturating_sub(std::mem::replace(&mut self.told_bytes, moved));
@@ -293,10 +295,8 @@ impl Books {
                     self.give_back(Duration::ZERO).await;
                     return PairEnd::Well;
                 }
-                if let Some(sink) = self.work.mover.movers.get(&self.work.pair.sink)
-                    && error.speaks_for_tcp()
-                {
-                    self.work.mover.known_paths.fabric_broke(&sink.host);
+                if error.speaks_for_tcp() {
+                    self.work.mover.known_paths.fabric_broke(&self.work.sink.host);
                 }
                 self.give_back(GIVEN_BACK_FOR).await;
                 PairFault::of(&error).into()
@@ -315,8 +315,8 @@ impl Books {
     }
 }
 
-/// The chunks that a failure may be of: those that know most of its path. Of a large file these are all parts that are held, as nobody
-/// tells which one has failed; what was moved of the others does not travel again.
+/// Returns the chunks that a failure may belong to: those that match most of its path. For a large file these
+/// are all held parts, as the failed one is unknown. Bytes of the other parts don't travel again.
 fn owners(held: &HashMap<u64, Held>, path: &[u8]) -> Vec<u64> {
     let known: Vec<(u64, usize)> =
         held.iter().filter_map(|(number, held)| Some((*number, held.knows(path)?))).collect();

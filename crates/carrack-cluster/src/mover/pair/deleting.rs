@@ -1,9 +1,10 @@
-//! What the source has not goes at the destination (`--delete`), when everything else of the transfer is there.
+//! Removes destination entries that the source lacks (`--delete`), when the transfer has copied everything
+//! else.
 //!
-//! A session of its own over the whole tree, as that of `carrack sync --existing --ignore-existing --delete`: it scans, sends nothing, and
-//! removes what this scan has proved not to be there. The item may be carried out twice, or by two pairs at the same time: what is gone is
-//! gone. So `--max-delete N` is looked after by a dry run before it, and where there are more nothing goes: N for each try would be more
-//! than N.
+//! A separate session over the whole tree, as that of `carrack sync --existing --ignore-existing --delete`,
+//! scans, sends nothing, and removes the entries that this scan proves absent. Two pairs may carry out the
+//! item, also at the same time: removed entries stay removed. For `--max-delete N` a dry run comes first, and
+//! nothing is removed if it counts more than N. A limit for each try could remove more than N in all.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,19 +30,19 @@ const ITEM: u64 = 0;
 /// Words about what stays, at most.
 const STAYS_MAX: usize = 20;
 
-/// How a session ended that did not remove what it was to.
+/// The end of a session that did not remove its entries.
 enum Undone {
-    /// Its user wants it no more, or the mover may not go on: nobody is to blame.
+    /// The user cancelled it, or the mover may not continue: no mover is at fault.
     Interrupted,
     Fault(PairFault),
 }
 
-/// What a session tells.
+/// The observer of the session.
 struct DeletionObserver {
     pair: PairObserver,
     stays: Mutex<Vec<String>>,
     going: AtomicU64,
-    /// Ends a dry run that has found more than so many.
+    /// Ends a dry run that has found more entries than this.
     most: u64,
     abort: Abort,
 }
@@ -111,7 +112,7 @@ impl Work {
     }
 
     async fn try_delete(self: &Arc<Self>, keeper: &Arc<Keeper>, held: &mut Held) -> Result<(), Undone> {
-        // Nobody knows whether it is still wanted where NATS does not say so.
+        // Without an answer from NATS the user's wish is unknown.
         let record = self.mover.transfers.get(&self.pair.transfer).await.map_err(|_| Undone::Interrupted)?;
         if !matches!(record.state, TransferState::Queued | TransferState::Running) {
             return Err(Undone::Interrupted);
@@ -135,7 +136,7 @@ impl Work {
         if !held.has_failures() {
             self.run_deletion(keeper, &deletion, false, held).await?;
         }
-        // What is counted against a limit is not counted again, nor is it forgotten what has gone.
+        // Another try would count removed entries against the limit again, and lose their number.
         if deletion.most.is_some() || deletion.most_percent.is_some() || held.deleted > 0 {
             held.is_final();
         }
@@ -163,10 +164,6 @@ impl Work {
     ) -> Result<u64, Undone> {
         let passing = |error: std::io::Error| Undone::Fault(PairFault::at_source(FaultKind::Passing, error));
         open_source(&self.mover, &self.leg).await.map_err(Undone::Fault)?;
-        let Some(sink) = self.mover.movers.get(&self.pair.sink) else {
-            let reason = format!("the mover {} is not there", self.pair.sink);
-            return Err(Undone::Fault(PairFault::at_sink(FaultKind::Unreachable, reason)));
-        };
         let transfer = self.deletion_of(deletion, is_dry).map_err(passing)?;
         let abort = Abort::new().map_err(passing)?;
         let most = deletion.most.filter(|_| is_dry).unwrap_or(u64::MAX);
@@ -175,7 +172,7 @@ impl Work {
             let (work, abort, observer) = (Arc::clone(self), abort.clone(), Arc::clone(&observer));
             move || {
                 let name = SessionName::new(&work.pair.transfer);
-                let peer = dial(&work.mover, &sink, &name)?;
+                let peer = dial(&work.mover, &work.sink, &name)?;
                 Ok::<Outcome, String>(copy_with_peer(&transfer, Role::Source, peer, &*observer, &abort))
             }
         });
@@ -193,7 +190,7 @@ impl Work {
                     if self.feed.is_ended() && self.is_left_out() {
                         break Err(Undone::Interrupted);
                     }
-                    // A transfer that is paused or cancelled deletes nothing any more, whether a manager is there or not.
+                    // A paused or cancelled transfer deletes nothing, with or without a manager.
                     if !is_told && self.is_to_end_now().await {
                         is_told = true;
                         abort.interrupt();
@@ -229,17 +226,17 @@ impl Work {
         Ok(observer.going.load(Relaxed))
     }
 
-    /// The session that removes what is to go, or one that only counts it.
+    /// Returns the session that removes entries, or one that only counts them.
     fn deletion_of(&self, deletion: &Deletion, is_dry: bool) -> std::io::Result<Transfer> {
         let Transfer { spec, mut settings, identity, .. } = self.whole.clone();
         let sync = Sync {
             existing: true,
             ignore_existing: true,
-            // A dry run would stop at the limit, and say that the rest stays: here all of it does.
+            // A dry run with the limit would stop there, and report a rest. This one counts all.
             deletion: Some(Deletion { most: deletion.most.filter(|_| !is_dry), ..deletion.clone() }),
             ..Sync::default()
         };
-        // What can't be kept of entries was told by the scan.
+        // The scan has reported the losses.
         settings.fidelity = Fidelity { kept: Kept::default(), ..settings.fidelity };
         let run = new_run()?;
         Ok(Transfer {

@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use carrack_engine::{Chunk, ChunkWork, FILE_COSTS_BYTES};
 use carrack_model::ByteRange;
 use carrack_plan::fleet::{ChunkAnswer, ChunkCase, ChunkStep, ChunkThreshold};
+use futures_util::future::join_all;
 use tokio::sync::mpsc;
 
 use super::{AGAIN, Taken, Work};
 use crate::clock::since_boot;
 use crate::error::BusError;
 use crate::mover::held::Held;
-use crate::mover::supply::Supply;
-use crate::queue::{ChunkHead, ChunkKind, Delivery};
+use crate::queue::{ChunkHead, ChunkKind, Delivery, Puller};
 
 /// A pull that finds nothing waits so long for something to come.
 const PULL_WAIT: Duration = Duration::from_secs(5);
@@ -33,14 +33,13 @@ impl Work {
     }
 
     /// Gets chunks when they are wanted.
-    pub(super) async fn get(self: Arc<Self>, mut supply: Supply, taken: mpsc::UnboundedSender<Taken>) {
-        let mut numbers = 0..;
-        // A session often begins before its first chunk is there, as the scan begins with it. One with a stripe of its own looks there
-        // before it waits for what others have left.
-        let mut some_wait = supply.is_striped();
+    pub(super) async fn get(self: Arc<Self>, taken: mpsc::UnboundedSender<Taken>) {
+        let (mut numbers, chunks) = (0.., self.queue.chunks());
+        // A session often begins before its first chunk is there, as the scan begins with it.
+        let mut some_wait = false;
         while self.feed.wants().await {
-            let mut deliveries = self.pull(&mut supply, some_wait).await;
-            some_wait = supply.is_striped() || deliveries.iter().any(|delivery| delivery.behind > 0);
+            let mut deliveries = self.pull(&chunks, some_wait).await;
+            some_wait = deliveries.iter().any(|delivery| delivery.behind > 0);
             // Nothing is done after it.
             deliveries.sort_by_key(|delivery| delivery.head.kind == ChunkKind::Close);
             for delivery in deliveries {
@@ -90,15 +89,15 @@ impl Work {
     }
 
     /// What is there at once, if some are known to wait; else the next one that comes.
-    async fn pull(&self, supply: &mut Supply, some_wait: bool) -> Vec<Delivery<ChunkHead>> {
+    async fn pull(&self, chunks: &Puller<ChunkHead>, some_wait: bool) -> Vec<Delivery<ChunkHead>> {
         let (began, count) = (Instant::now(), self.threshold().chunks_at_once());
-        let at_once = if some_wait { supply.at_once(count).await } else { Ok(Vec::new()) };
-        let pulled = match at_once {
+        let waiting = if some_wait { at_once(chunks, count).await } else { Ok(Vec::new()) };
+        let pulled = match waiting {
             Ok(deliveries) if !deliveries.is_empty() => {
                 self.learn(|threshold| threshold.answered(began.elapsed()));
                 return deliveries;
             }
-            Ok(_) => supply.wait(PULL_WAIT).await,
+            Ok(_) => chunks.next(PULL_WAIT).await,
             Err(error) => Err(error),
         };
         match pulled {
@@ -162,5 +161,21 @@ impl Work {
         if self.feed.wants().await {
             self.feed.end();
         }
+    }
+}
+
+/// What is there at once, up to so many.
+async fn at_once(chunks: &Puller<ChunkHead>, count: u64) -> Result<Vec<Delivery<ChunkHead>>, BusError> {
+    let mut deliveries = Vec::new();
+    let mut failed = None;
+    for pulled in join_all((0..count).map(|_| chunks.next(Duration::ZERO))).await {
+        match pulled {
+            Ok(delivery) => deliveries.extend(delivery),
+            Err(error) => failed = Some(error),
+        }
+    }
+    match failed {
+        Some(error) if deliveries.is_empty() => Err(error),
+        _ => Ok(deliveries),
     }
 }

@@ -1,8 +1,9 @@
-//! One pair, at the source's side: a session that takes chunks from the transfer's queue until it is told to end (Y2, Y3).
+//! One pair, at the source's side: a session that takes chunks from the transfer's queue until it is told to
+//! end (Y2, Y3).
 //!
-//! The session runs on threads of its own. One task gets chunks when the session wants them ([`getting`]), another keeps the
-//! books ([`books`]): it logs and acknowledges what is settled, and reports. What the source has not is removed by a session beside it
-//! ([`deleting`]).
+//! The session runs on threads of its own. One task gets chunks on the session's demand ([`getting`]),
+//! another keeps the books ([`books`]): it logs and acknowledges settled chunks, and reports. A separate
+//! session removes the entries that the source lacks ([`deleting`]).
 
 mod books;
 mod deleting;
@@ -21,6 +22,7 @@ use carrack_model::{EntryFailure, Event, Limiter, Loss, Notice, Progress, RunTok
 use carrack_plan::fleet::{ChunkThreshold, FaultKind, WaitsAt};
 use carrack_storage::{Base, Purpose};
 use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinError, JoinHandle};
 use tokio::time::MissedTickBehavior;
 
 use self::books::Books;
@@ -28,9 +30,7 @@ use super::dial::dial;
 use super::feed::PairFeed;
 use super::held::Held;
 use super::keeper::Keeper;
-use super::scan::pairs_of;
 use super::session_name::SessionName;
-use super::supply::Supply;
 use super::terms::terms;
 use super::{Mover, Say};
 use crate::error::BusError;
@@ -40,19 +40,19 @@ use crate::queue::Queue;
 use crate::records::{Leg, MoverRecord, Submission, TransferRecord, TransferState};
 use crate::transfers::FindError;
 
-/// NATS is away: it is asked again after so long.
+/// The delay before a request is repeated while NATS is away.
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// How often it is reported.
+/// The interval between two reports.
 const TICK: Duration = Duration::from_secs(1);
 
-/// What was given back is taken by others, or by this mover once more, after so long.
+/// The delay before a returned chunk is delivered again.
 const GIVEN_BACK_FOR: Duration = Duration::from_secs(1);
 
-/// Storage in which nothing has moved for so long hangs.
+/// Storage without progress for this time hangs.
 const HANGS_AFTER: Duration = Duration::from_secs(30);
 
-/// How a pair ended.
+/// The end of a pair.
 pub(super) enum PairEnd {
     /// As it was told to.
     Well,
@@ -60,10 +60,10 @@ pub(super) enum PairEnd {
     Failed(PairFault),
 }
 
-/// What went wrong, and with which of the two movers.
+/// A fault, and the mover that has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PairFault {
-    /// With the one that reads.
+    /// True for the reading mover.
     pub is_source: bool,
     pub kind: FaultKind,
     pub reason: String,
@@ -104,19 +104,19 @@ impl From<PairFault> for PairEnd {
     }
 }
 
-/// What a session tells.
+/// The observer of a session.
 struct PairObserver {
     say: Say,
     bytes_moved: AtomicU64,
     failures: Mutex<Vec<EntryFailure>>,
     losses: Mutex<Vec<Loss>>,
-    /// The last progress that was another one than that before it, and when it came.
+    /// The last progress, and the time of its last change.
     moved_at: Mutex<(Instant, Progress)>,
-    /// What the objects go over, and the threads and connections in use.
+    /// The transport, threads and connections in use.
     means: Mutex<Means>,
 }
 
-/// What a session works with.
+/// The resources of a session.
 #[derive(Clone, Copy, Default)]
 struct Means {
     transport: &'static str,
@@ -154,7 +154,8 @@ impl PairObserver {
         moved_at.1 = *progress;
     }
 
-    /// Whose storage hangs, if nothing has moved for so long and a thread waits for it: the source's, if it is both.
+    /// Returns a fault if nothing has moved for long and a thread waits for storage: the source's storage if
+    /// both ends wait.
     fn hangs(&self) -> Option<PairFault> {
         let (moved_at, progress) = *self.moved_at.lock().unwrap_or_else(PoisonError::into_inner);
         let for_s = moved_at.elapsed().as_secs();
@@ -167,7 +168,8 @@ impl PairObserver {
         }
     }
 
-    /// What it waits for of late, if that is storage: where a thread is in it at one end only, and else where most time goes.
+    /// Returns the end whose storage limits the session: the only end with a thread in storage, else the end
+    /// with the most time there.
     fn waits_at(&self) -> WaitsAt {
         let (_, progress) = *self.moved_at.lock().unwrap_or_else(PoisonError::into_inner);
         match (progress.storage_busy, progress.limiter) {
@@ -211,25 +213,27 @@ impl Observer for PairObserver {
     }
 }
 
-/// Why a session is left to itself before it has ended.
+/// The reason for leaving a session before its end.
 enum Left {
     /// Storage does not answer.
     Hangs(PairFault),
-    /// The pair was told to end, as one of its movers is left out: others have what it holds now.
+    /// The manager ended the pair, as one of its movers is left out. Other pairs have its chunks now.
     IsLeftOut,
 }
 
-/// What the two tasks share.
+/// The state that both tasks share.
 struct Work {
     mover: Arc<Mover>,
     pair: Pair,
+    /// The mover that writes.
+    sink: Arc<MoverRecord>,
     leg: Leg,
-    /// The site that is read at, and the one that is written at.
+    /// The reading site and the writing site.
     sites: [String; 2],
     /// Something of the transfer was at the destination before it began.
     resumes: bool,
-    /// What it was asked to copy is all there afterwards, but for what has failed: with `--existing` and `--ignore-existing` that can't be
-    /// told.
+    /// True if everything asked for is at the destination afterwards, failures excepted. With `--existing`
+    /// and `--ignore-existing` that is unknown.
     is_provable: bool,
     queue: Queue,
     log: Log,
@@ -243,15 +247,15 @@ struct Work {
     threshold: Mutex<ChunkThreshold>,
 }
 
-/// What the task that gets chunks tells the other one.
+/// A message from the task that gets chunks to the one that keeps the books.
 struct Taken {
     number: u64,
     held: Held,
-    /// By the clock that goes on while the machine sleeps.
+    /// By the clock that continues while the machine sleeps.
     at: Duration,
 }
 
-/// Runs until `stop` turns true and what was taken is settled, or until the session breaks.
+/// Runs until `stop` turns true and the taken chunks are settled, or until the session breaks.
 pub(super) async fn run(
     mover: Arc<Mover>,
     pair: Pair,
@@ -260,10 +264,7 @@ pub(super) async fn run(
 ) -> PairEnd {
     let begun = begin(mover, pair, record).await;
     match begun {
-        Ok((work, transfer)) => {
-            let options = &record.submission.options;
-            work.carry(transfer, stop, options.static_striping().then(|| pairs_of(record))).await
-        }
+        Ok((work, transfer)) => work.carry(transfer, stop).await,
         Err(end) => end,
     }
 }
@@ -282,25 +283,21 @@ async fn begin(
     let refused = |reason| PairFault::at_source(FaultKind::Refused, reason);
     let (spec, mut settings) =
         terms(&record.submission.options).map_err(|trouble| refused(trouble.line()))?;
-    let host = mover.movers.get(&pair.sink).map(|sink| sink.host.clone()).unwrap_or_default();
-    settings.history = Some(mover.known_paths.history(&host));
-    match settings.fabric {
-        FabricWanted::Provider(_) if !mover.options.allows_fabric => {
-            return Err(refused("it was started without --allow-fabric".to_owned()).into());
-        }
-        FabricWanted::Provider(_) => {}
-        _ if mover.options.allows_fabric && mover.known_paths.may_use_fabric(&host) => {}
-        _ => settings.fabric = FabricWanted::Off,
-    }
+    let Some(sink) = mover.movers.get(&pair.sink) else {
+        let reason = format!("the mover {} is not there", pair.sink);
+        return Err(PairFault::at_sink(FaultKind::Unreachable, reason).into());
+    };
+    settings.history = Some(mover.known_paths.history(&sink.host));
+    settings.fabric = fabric(&mover, &sink, settings.fabric).map_err(refused)?;
     settings.sharing = mover.sharing().await;
     settings.spill = mover.options.spill.clone();
-    let leaves_what_it_likes = spec.sync.as_ref().is_some_and(|sync| sync.existing || sync.ignore_existing);
+    let is_provable = !spec.sync.as_ref().is_some_and(|sync| sync.existing || sync.ignore_existing);
     let queue = Queue::open(&mover.bus, &pair.transfer).await.map_err(passing)?;
     let log = Log::open(&mover.bus, &pair.transfer).map_err(passing)?;
     let (settled, settling) = mpsc::unbounded_channel();
     let feed = Arc::new(PairFeed::new(ChunkThreshold::default().bytes(), settled));
-    let run = new_run().map_err(|error| PairFault::at_source(FaultKind::Passing, error))?;
     let submission = &record.submission;
+    let identity = identity(submission).map_err(|error| PairFault::at_source(FaultKind::Passing, error))?;
     let with_slash = |path: &str| PathBuf::from(format!("{}/", path.trim_end_matches('/')));
     let whole = Transfer {
         spec,
@@ -308,30 +305,20 @@ async fn begin(
         source_base: base,
         sources: vec![with_slash(&leg.source)],
         destination: with_slash(&leg.sink),
-        identity: Some(TransferIdentity {
-            id: journal_id(submission),
-            run,
-            sources: vec![submission.source.to_string().into_bytes()],
-            destination: submission.destination.to_string().into_bytes(),
-            is_shared: true,
-        }),
+        identity: Some(identity),
         feed: None,
     };
-    let feed_here = Some(Feed(Arc::clone(&feed) as Arc<dyn ChunkFeed>));
-    let mut transfer = Transfer { feed: feed_here, ..whole.clone() };
-    if let Some(sync) = &mut transfer.spec.sync {
-        // It has seen a part of the source.
-        sync.deletion = None;
-    }
+    let transfer = of_chunks(&whole, &feed);
     let work = Work {
         observer: Arc::new(PairObserver::new(Arc::clone(&mover.options.say))),
         mover,
         name: SessionName::new(&pair.transfer),
         pair,
+        sink,
         leg,
         sites: [submission.source.site.clone(), submission.destination.site.clone()],
         resumes: record.resumes,
-        is_provable: !leaves_what_it_likes,
+        is_provable,
         queue,
         log,
         feed,
@@ -342,7 +329,42 @@ async fn begin(
     Ok((work, (transfer, settling)))
 }
 
-/// Whether there is something to read, by this mover: what else a session is refused for is the other's.
+/// The part of a transfer that the chunks of `feed` are.
+fn of_chunks(whole: &Transfer, feed: &Arc<PairFeed>) -> Transfer {
+    let feed = Some(Feed(Arc::clone(feed) as Arc<dyn ChunkFeed>));
+    let mut transfer = Transfer { feed, ..whole.clone() };
+    if let Some(sync) = &mut transfer.spec.sync {
+        // The session sees a part of the source.
+        sync.deletion = None;
+    }
+    transfer
+}
+
+/// The identity by which all sessions of a transfer find their journals.
+fn identity(submission: &Submission) -> std::io::Result<TransferIdentity> {
+    Ok(TransferIdentity {
+        id: journal_id(submission),
+        run: new_run()?,
+        sources: vec![submission.source.to_string().into_bytes()],
+        destination: submission.destination.to_string().into_bytes(),
+        is_shared: true,
+    })
+}
+
+/// Returns the fabric for a session to a sink's mover, or an error text if the user insists on a fabric that
+/// this mover may not use.
+fn fabric(mover: &Mover, sink: &MoverRecord, wanted: FabricWanted) -> Result<FabricWanted, String> {
+    let allows = mover.options.allows_fabric;
+    match wanted {
+        FabricWanted::Provider(_) if !allows => Err("it was started without --allow-fabric".to_owned()),
+        FabricWanted::Provider(_) => Ok(wanted),
+        _ if allows && mover.known_paths.may_use_fabric(&sink.host) => Ok(wanted),
+        _ => Ok(FabricWanted::Off),
+    }
+}
+
+/// Opens the source, to find out if this mover can read it. Later refusals of the session are then the
+/// sink's.
 async fn open_source(mover: &Arc<Mover>, leg: &Leg) -> Result<Base, PairFault> {
     let refused = |error: std::io::Error| PairFault::at_source(FaultKind::Refused, error);
     let base = mover.reach.base_for(Path::new(&leg.source)).map_err(refused)?;
@@ -361,8 +383,11 @@ async fn open_source(mover: &Arc<Mover>, leg: &Leg) -> Result<Base, PairFault> {
 
 type Settled = mpsc::UnboundedReceiver<u64>;
 
-/// What the journals of a transfer are known by: the same for the same source and destination, so that a transfer that is
-/// submitted again goes on.
+/// The thread of a session.
+type Session = JoinHandle<Result<Outcome, String>>;
+
+/// Returns the ID of a transfer's journals. It depends on source and destination only, so that a resubmitted
+/// transfer resumes.
 pub(crate) fn journal_id(Submission { source, destination, .. }: &Submission) -> TransferId {
     let hash = blake3::derive_key("carrack fleet 1 transfer", format!("{source}\n{destination}").as_bytes());
     let mut id = [0; 16];
@@ -378,73 +403,34 @@ impl Work {
     async fn carry(
         self,
         (transfer, mut settling): (Transfer, Settled),
-        mut stop: watch::Receiver<bool>,
-        stripes: Option<u32>,
+        stop: watch::Receiver<bool>,
     ) -> PairEnd {
         let work = Arc::new(self);
-        let Some(sink) = work.mover.movers.get(&work.pair.sink) else {
-            let reason = format!("the mover {} is not there", work.pair.sink);
-            return PairFault::at_sink(FaultKind::Unreachable, reason).into();
-        };
         let abort = match Abort::new() {
             Ok(abort) => abort,
             Err(error) => return PairFault::at_source(FaultKind::Passing, error).into(),
         };
-        let mut session = tokio::task::spawn_blocking({
-            let (work, abort) = (Arc::clone(&work), abort.clone());
-            move || {
-                let peer = dial(&work.mover, &sink, &work.name).inspect_err(|_| work.feed.close())?;
-                Ok::<Outcome, String>(copy_with_peer(&transfer, Role::Source, peer, &*work.observer, &abort))
-            }
-        });
+        let mut session = work.start_session(transfer, &abort);
         let (taken, mut taking) = mpsc::unbounded_channel();
-        let supply = Supply::new(&work.mover.bus, &work.queue, &work.pair, stripes);
-        let getting = tokio::spawn(Arc::clone(&work).get(supply, taken));
+        let getting = tokio::spawn(Arc::clone(&work).get(taken));
 
         let keeper = Arc::new(Keeper::new());
         let keeping = tokio::spawn(Arc::clone(&keeper).keep(abort.clone()));
-        let mut state = Books::new(Arc::clone(&work), keeper);
-        // The first report is made at once: that a pair works is known by its reports.
-        let mut ticks = tokio::time::interval(TICK);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let outcome = loop {
-            tokio::select! {
-                biased;
-                Some(taken) = taking.recv() => state.taken(taken),
-                Some(number) = settling.recv() => state.settled(number, &mut settling).await,
-                ended = &mut session => break Ok(ended),
-                _ = ticks.tick() => {
-                    if let Some(fault) = work.observer.hangs().filter(|_| state.holds()) {
-                        break Err(Left::Hangs(fault));
-                    }
-                    if state.was_told && work.is_left_out() {
-                        break Err(Left::IsLeftOut);
-                    }
-                    state.report().await;
-                }
-                changed = stop.changed() => {
-                    if (changed.is_err() || *stop.borrow()) && !work.is_closing.load(Relaxed) {
-                        work.feed.end();
-                        state.was_told = true;
-                        if work.is_to_end_now().await {
-                            abort.interrupt();
-                        }
-                    }
-                }
-            }
-        };
+        let mut books = Books::new(Arc::clone(&work), keeper);
+        let outcome =
+            work.attend(&mut books, &mut session, (&mut taking, &mut settling), (stop, &abort)).await;
         keeping.abort();
         work.feed.close();
-        // What is on its way from the server is given back too.
+        // Chunks on their way from the server are returned, too.
         let _ = getting.await;
         while let Ok(taken) = taking.try_recv() {
-            state.taken(taken);
+            books.taken(taken);
         }
         while let Ok(number) = settling.try_recv() {
-            state.settled(number, &mut settling).await;
+            books.settled(number, &mut settling).await;
         }
         let fault = match outcome {
-            Ok(Ok(Ok(outcome))) => return state.over(outcome).await,
+            Ok(Ok(Ok(outcome))) => return books.over(outcome).await,
             Ok(Ok(Err(unreached))) => PairFault::at_sink(FaultKind::Unreachable, unreached),
             Ok(Err(panic)) => PairFault::at_source(FaultKind::Passing, panic),
             Err(Left::Hangs(fault)) => {
@@ -455,30 +441,78 @@ impl Work {
             Err(Left::IsLeftOut) => {
                 abort.interrupt();
                 work.mover.abandon(session, false);
-                state.give_back(Duration::ZERO).await;
+                books.give_back(Duration::ZERO).await;
                 return PairEnd::Well;
             }
         };
-        state.give_back(GIVEN_BACK_FOR).await;
+        books.give_back(GIVEN_BACK_FOR).await;
         fault.into()
     }
 
-    /// Whether one of its movers is left out for now: what the pair holds is for others, who do better.
+    /// Starts the session on a thread of its own.
+    fn start_session(self: &Arc<Self>, transfer: Transfer, abort: &Abort) -> Session {
+        let (work, abort) = (Arc::clone(self), abort.clone());
+        tokio::task::spawn_blocking(move || {
+            let peer = dial(&work.mover, &work.sink, &work.name).inspect_err(|_| work.feed.close())?;
+            Ok::<Outcome, String>(copy_with_peer(&transfer, Role::Source, peer, &*work.observer, &abort))
+        })
+    }
+
+    /// Keeps the books while the session runs; returns how it ended, or why it is left to itself.
+    async fn attend(
+        &self,
+        books: &mut Books,
+        session: &mut Session,
+        (taking, settling): (&mut mpsc::UnboundedReceiver<Taken>, &mut Settled),
+        (mut stop, abort): (watch::Receiver<bool>, &Abort),
+    ) -> Result<Result<Result<Outcome, String>, JoinError>, Left> {
+        // The first report is made at once: that a pair works is known by its reports.
+        let mut ticks = tokio::time::interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                biased;
+                Some(taken) = taking.recv() => books.taken(taken),
+                Some(number) = settling.recv() => books.settled(number, settling).await,
+                ended = &mut *session => return Ok(ended),
+                _ = ticks.tick() => {
+                    if let Some(fault) = self.observer.hangs().filter(|_| books.holds()) {
+                        return Err(Left::Hangs(fault));
+                    }
+                    if books.was_told && self.is_left_out() {
+                        return Err(Left::IsLeftOut);
+                    }
+                    books.report().await;
+                }
+                changed = stop.changed() => {
+                    if (changed.is_err() || *stop.borrow()) && !self.is_closing.load(Relaxed) {
+                        self.feed.end();
+                        books.was_told = true;
+                        if self.is_to_end_now().await {
+                            abort.interrupt();
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Returns true if one of its movers is left out for now. The pair's chunks are then for others.
     fn is_left_out(&self) -> bool {
         let sink = self.mover.movers.get(&self.pair.sink);
         let is_out = |record: &MoverRecord| !record.ill.is_empty() || !record.left_out.is_empty();
         is_out(&self.mover.registration.record()) || sink.is_some_and(|sink| is_out(&sink))
     }
 
-    /// Whether its user wants nothing of the transfer moved any more, or the other mover is gone. What is not settled then is given
-    /// back: when the transfer goes on, what of it is in the journals does not travel again.
+    /// Returns true if the user has stopped the transfer, or the other mover is gone. Unsettled chunks are
+    /// returned then. When the transfer continues, their recorded bytes don't travel again.
     async fn is_to_end_now(&self) -> bool {
         self.mover.movers.get(&self.pair.sink).is_none()
             || self.is_in(|state| state == TransferState::Paused || state.is_over()).await
     }
 
-    /// Whether the transfer is in one of these states, or known no more: where NATS was emptied nobody waits for what the pair holds,
-    /// and the same transfer may be submitted again.
+    /// Returns true if the transfer is in one of these states, or unknown. After NATS was emptied no manager
+    /// waits for the pair's chunks, and the same transfer may be submitted again.
     async fn is_in(&self, states: impl Fn(TransferState) -> bool) -> bool {
         match self.mover.transfers.get(&self.pair.transfer).await {
             Ok(record) => states(record.state),

@@ -9,8 +9,9 @@ use carrack_model::{Timestamp, check_name};
 use carrack_storage::{Browsed, BrowsedKind};
 use carrack_wire::message::{Browse, BrowsedEntry, Entries};
 
-use super::{Browsing, Found, Operation};
+use super::operation::{Browsing, Found, Operation};
 use crate::error::SessionError;
+use crate::session::kinds::KINDS;
 
 /// Entries of one message: of the longest names they take a third of the largest one.
 pub(super) const ENTRIES_MAX: usize = 256;
@@ -20,17 +21,6 @@ const MODE_MAX: u32 = 0o7777;
 
 /// `BrowsedEntry.kind` of an export.
 const EXPORT: u32 = 7;
-
-/// The kinds of what stands under a name, in all messages that tell it.
-pub(in crate::session) const KINDS: [(u32, BrowsedKind); 7] = [
-    (0, BrowsedKind::Other),
-    (1, BrowsedKind::File),
-    (2, BrowsedKind::Directory),
-    (3, BrowsedKind::Symlink),
-    (4, BrowsedKind::Pipe),
-    (5, BrowsedKind::Socket),
-    (6, BrowsedKind::Device),
-];
 
 pub(super) fn to_browse(browsing: &Browsing, token: &str) -> Browse {
     let (operation, deep) = match browsing.operation {

@@ -10,12 +10,12 @@ use carrack_wire::message::{
     SightMetadata, WalkOn, Walked as WalkedMessage,
 };
 
-use super::super::browse::KINDS;
 use crate::error::SessionError;
 use crate::examine::{
     ACCOUNT_NAME_BYTES_MAX, ATTRIBUTE_DIGEST_BYTES, ATTRIBUTES_MAX, Answer, AttributeDigest, NAMES_MAX,
     PieceRange, Question, SeenMetadata, Sight, Standing, Walked,
 };
+use crate::session::kinds::KINDS;
 
 const DIGEST_BYTES: usize = 32;
 

@@ -5,13 +5,13 @@ use carrack_model::ByteRange;
 use super::*;
 use crate::Subtree;
 use crate::log::compaction;
-use crate::log::header::Key;
+use crate::log::header::JournalKey;
 
 fn example() -> Vec<u8> {
     let ground = Ground::new();
     let about = About { sources: vec![b"src".to_vec()], ..about() };
     let file = File::options().read(true).write(true).create_new(true).open(ground.file()).unwrap();
-    let mut end = compaction::begin(file, &about, Key([7; 16])).unwrap();
+    let mut end = compaction::begin(file, &about, JournalKey([7; 16])).unwrap();
     let mut batch = Batch::new();
     batch.session(&session(9, false));
     batch.small(&table("d", |w| w.regular(b"f", 3, &metadata(), 7, None)));

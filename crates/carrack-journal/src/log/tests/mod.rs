@@ -1,4 +1,4 @@
-//! The journal against a plain model, cut and damaged anywhere; who may have it; and the document's example.
+//! The journal against a simple model, cut and damaged at any byte; its owners; and the document's example.
 
 mod example;
 mod model;

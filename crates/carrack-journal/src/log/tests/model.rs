@@ -1,4 +1,4 @@
-//! Any sequence of records, cut or damaged anywhere, is a prefix of itself; and a compaction can't be seen.
+//! Any sequence of records, cut or damaged at any byte, is a prefix of itself; and compaction is not visible.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ const LARGE_BYTES: u64 = 20_000;
 
 const BOOT: u8 = 9;
 
-/// A file of the small world in which the tests play.
+/// One of the files of the tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Play {
     directory: u8,
@@ -31,7 +31,7 @@ enum Op {
     },
     Small(Vec<Play>),
     Begin(Play),
-    /// Of one of the files that were begun: bytes, in units of 1,024.
+    /// A range of an unfinished file, in units of 1,024 bytes.
     Held(Index, u64, u64, bool),
     Done(Index),
     Dropped(Index),
@@ -46,7 +46,7 @@ impl Play {
         [b'a' + self.name]
     }
 
-    /// Version 3 is a link, the others differ in one thing each.
+    /// Version 3 is a link, each other version differs in one value.
     fn key(self, name: &[u8; 1]) -> EntryKey<'_> {
         let mtime = Timestamp { nanoseconds: u32::from(self.version == 1), ..metadata().mtime };
         let is_link = self.version == 3;
@@ -75,14 +75,14 @@ impl Play {
     }
 }
 
-/// What can be seen of a journal.
+/// The visible state of a journal.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Seen {
     done: Vec<Play>,
     partials: BTreeMap<u64, (Play, RangeSet, Vec<ByteRange>)>,
 }
 
-/// A record as the model knows it.
+/// A record in the model.
 #[derive(Clone, Debug)]
 enum Told {
     Session { counts: bool },
@@ -93,7 +93,7 @@ enum Told {
     Dropped(u64),
 }
 
-/// What a reader in boot [`BOOT`] sees, by the rules and nothing else.
+/// The state that a reader in boot [`BOOT`] sees, by the rules alone.
 fn model(told: &[Told]) -> Seen {
     let mut counts = true;
     let mut last_word = BTreeMap::new();
@@ -128,22 +128,20 @@ fn model(told: &[Told]) -> Seen {
     Seen { done: last_word.into_values().collect(), partials: partials.collect() }
 }
 
-/// What the journal says.
+/// The file of a partial one.
+fn play_of(partial: &Partial) -> Play {
+    let same = |play: &Play| play.directory() == partial.directory && play.key(&play.name()) == partial.key();
+    Play::all().find(same).unwrap()
+}
+
+/// The state of the journal.
 fn seen(recovered: &Recovered) -> Seen {
     let is_done = |play: &Play| {
         let name = play.name();
         recovered.is_done(&play.directory(), &play.key(&name)).unwrap()
     };
     let partials = recovered.partials().iter().map(|partial| {
-        let key = EntryKey {
-            name: &partial.name,
-            size: partial.size,
-            mtime: partial.metadata.mtime,
-            identity: partial.identity,
-            target: None,
-        };
-        let same = |play: &Play| play.directory() == partial.directory && play.key(&play.name()) == key;
-        let play = Play::all().find(same).unwrap();
+        let play = play_of(partial);
         assert_eq!(&*partial.temporary, temporary(partial.number).as_bytes());
         let mut hashed = RangeSet::new();
         for subtree in &partial.subtrees {
@@ -158,12 +156,12 @@ fn temporary(number: u64) -> String {
     format!(".x.carrack-{number:08x}")
 }
 
-/// A journal with everything that was told to it.
+/// A journal with all of its records.
 struct Telling {
     ground: Ground,
     journal: Option<Journal>,
     told: Vec<Told>,
-    /// Where the record of each ends.
+    /// End of each record.
     ends: Vec<u64>,
     begun: Vec<u64>,
 }
@@ -197,7 +195,7 @@ impl Telling {
         match op {
             Op::Session { soft, boot } => {
                 self.journal = None;
-                // Opened as a reader of the model's boot would, whatever the session says of itself.
+                // Opened as by a reader in the model's boot, independent of the session's own boot.
                 self.journal = Some(self.ground.open(&session(*boot, *soft)).unwrap().0);
                 self.tell(Told::Session { counts: !soft || *boot == BOOT });
             }
@@ -211,7 +209,7 @@ impl Telling {
             }),
             Op::Begin(play) => {
                 let number = self.journal.as_ref().unwrap().next_number();
-                // A compaction forgets files that ended, and their numbers with them.
+                // Compaction forgets ended files and their numbers.
                 assert!(!model(&self.told).partials.contains_key(&number));
                 self.begun.push(number);
                 let table = table(&play.directory().to_string().replace('.', ""), |w| play.write(w));
@@ -228,7 +226,7 @@ impl Telling {
                     .map(|range| Subtree { range, value: [5; 32] })
                     .collect();
                 let subtrees = if is_hashed { &subtrees[..] } else { &[] };
-                // Overlaps are for ranges only: the same subtree twice is the same, parts of one are not sent.
+                // Only ranges overlap: a subtree may be repeated, but parts of it are never sent.
                 self.append(Told::Held(number, range, false), |batch| batch.held(number, [range], &[]));
                 if is_hashed && self.is_new(number, range) {
                     self.append(Told::Held(number, range, true), |batch| {
@@ -247,7 +245,7 @@ impl Telling {
         }
     }
 
-    /// Whether no byte of it was hashed before.
+    /// Returns true if none of its bytes was hashed before.
     fn is_new(&self, number: u64, range: ByteRange) -> bool {
         let mut hashed = RangeSet::new();
         for told in &self.told {
@@ -260,7 +258,7 @@ impl Telling {
         hashed.insert(range)
     }
 
-    /// A journal of these bytes says what the first `count` records do, and goes on behind them.
+    /// A journal of these bytes has the state of the first `count` records, and accepts further ones.
     fn check(&self, bytes: &[u8], count: usize) {
         let ground = Ground::with(bytes);
         let expected = model(&self.told[..count]);
@@ -302,8 +300,55 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
+/// Compares a follower with the model; it has no subtrees.
+fn assert_followed(follower: &Follower, told: &[Told]) {
+    let expected = model(told);
+    let is_done = |play: &Play| follower.is_done(&play.directory(), &play.key(&play.name())).unwrap();
+    assert_eq!(Play::all().filter(is_done).collect::<Vec<_>>(), expected.done);
+    let found = follower.partials().map(|partial| (partial.number, (play_of(partial), partial.held.clone())));
+    let known = expected.partials.into_iter().map(|(number, (play, held, _))| (number, (play, held)));
+    assert_eq!(found.collect::<BTreeMap<_, _>>(), known.collect::<BTreeMap<_, _>>());
+    for partial in follower.partials() {
+        let found: Vec<_> = follower.partials_at(&partial.temporary).map(|partial| partial.number).collect();
+        assert_eq!(found, [partial.number]);
+    }
+    assert_eq!(follower.partials_at(b".x.carrack-").count(), 0);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn who_follows_a_journal_knows_what_is_in_it(
+        ops in prop::collection::vec((op(), any::<bool>()), 0..60),
+        recent in 1usize..4,
+        torn in 0usize..20,
+    ) {
+        let mut telling = Telling::new();
+        let mut follower = Follower::new(ID, [BOOT; 16]).with_recent(recent);
+        for (op, looks) in &ops {
+            telling.op(op);
+            if *looks {
+                follower.catch_up(telling.ground.directory.as_fd()).unwrap();
+                assert_followed(&follower, &telling.told);
+                prop_assert_eq!(follower.read_bytes(), telling.ground.bytes().len() as u64);
+            }
+        }
+        // The beginning of a record in progress.
+        telling.journal = None;
+        let whole = telling.ground.bytes();
+        fs::write(telling.ground.file(), [&whole[..], &vec![7; torn]].concat()).unwrap();
+        follower.catch_up(telling.ground.directory.as_fd()).unwrap();
+        assert_followed(&follower, &telling.told);
+        // Another journal in its place, as after a compaction.
+        fs::remove_file(telling.ground.file()).unwrap();
+        prop_assert!(matches!(follower.catch_up(telling.ground.directory.as_fd()), Err(JournalError::Missing)));
+        let mut other = Telling { ground: telling.ground, ..Telling::new() };
+        other.journal = Some(other.ground.create(&session(BOOT, false)));
+        other.op(&Op::Small(vec![Play { directory: 0, name: 0, version: 0 }]));
+        follower.catch_up(other.ground.directory.as_fd()).unwrap();
+        assert_followed(&follower, &other.told);
+    }
 
     #[test]
     fn what_is_cut_anywhere_is_a_prefix(
@@ -350,7 +395,7 @@ proptest! {
         drop(journal);
         let (journal, recovered) = telling.ground.open(&here).unwrap();
         prop_assert_eq!(seen(&recovered), expected);
-        // And it goes on as before.
+        // The journal accepts records as before.
         telling.journal = Some(journal);
         telling.told.push(Told::Session { counts: true });
         more.iter().for_each(|op| telling.op(op));
@@ -360,7 +405,7 @@ proptest! {
     }
 }
 
-/// Many dropped files and joined ranges: opening shortens it, and says the same.
+/// Many dropped files and joined ranges: opening compacts the journal without a visible change.
 #[test]
 fn a_journal_that_is_mostly_of_the_past_is_shortened_when_it_is_opened() {
     let ground = Ground::new();

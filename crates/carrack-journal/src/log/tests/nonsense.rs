@@ -1,4 +1,4 @@
-//! Records that are sealed as they should be and say anything: what is recovered stays the same, whatever is done next.
+//! Properly sealed records with arbitrary contents: the recovered state stays the same after any operation.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -6,7 +6,7 @@ use proptest::sample::Index;
 use super::*;
 use crate::log::fuzzing::{compact, journal_of};
 
-/// A body that some kind of record has.
+/// A body of some kind of record.
 fn sensible() -> impl Strategy<Value = Vec<u8>> {
     let begin = (0u64..4).prop_map(|number| {
         let table = table("d", |w| w.regular(b"g", 4_096, &metadata(), number, None));
@@ -54,7 +54,7 @@ fn record() -> impl Strategy<Value = (u8, Vec<u8>)> {
     prop_oneof![12 => fitting(), 2 => flipped, 1 => (0u8..9, sensible())]
 }
 
-/// By what the strategies above make.
+/// The record kind that fits the generated body.
 fn kind_of(body: &[u8]) -> u8 {
     match body.len() {
         8 => 5 + body[0] % 2,

@@ -1,10 +1,10 @@
-//! Who may have a journal, and what is no journal.
+//! Owners of a journal, and files that are no journals.
 
 use std::os::unix::fs::FileExt;
 
 use super::*;
 use crate::log::appender::Appender;
-use crate::log::header::Key;
+use crate::log::header::JournalKey;
 use crate::log::journal::Opening;
 
 #[test]
@@ -79,7 +79,7 @@ fn nothing_is_written_after_an_error() {
     drop(ground.create(&session(1, false)));
     let before = ground.bytes();
     let unwritable = File::open(ground.file()).unwrap();
-    let mut end = Appender::new(unwritable, Key([0; 16]), before.len() as u64);
+    let mut end = Appender::new(unwritable, JournalKey([0; 16]), before.len() as u64);
     let mut batch = Batch::new();
     batch.done(1);
     assert!(matches!(end.append(&batch, true), Err(JournalError::Failed { .. })));
@@ -114,7 +114,7 @@ fn what_is_no_journal_is_refused_with_the_reason() {
     assert!(newer.to_string().contains("version 2") && newer.hint().is_some(), "{newer}");
 }
 
-/// A disk may give back an older journal's blocks after a crash; they are no records of this one.
+/// A disk may return an older journal's blocks after a crash; they are no records of this journal.
 #[test]
 fn records_of_another_journal_or_place_do_not_count() {
     let mut batch = Batch::new();
@@ -168,7 +168,7 @@ fn a_journal_of_somebody_else_is_not_believed() {
         assert!(matches!(error, JournalError::Foreign(4_242)), "{error}");
         assert!(error.hint().is_some());
     }
-    // Whose directory it is can do there what he likes.
+    // The directory's owner can replace files there anyway.
     std::os::unix::fs::chown(ground.place.path(), Some(4_242), None).unwrap();
     assert!(ground.open(&session(1, false)).is_ok());
 }
@@ -195,7 +195,7 @@ fn what_somebody_else_has_begun_is_not_believed() {
     let found = peek(ground.directory.as_fd(), ID);
     assert!(matches!(found, Err(JournalError::Foreign(4_242))), "{found:?}");
     assert!(found.unwrap_err().is_dispensable());
-    // Nor is what somebody else has begun to make.
+    // Nor does another user's unfinished journal count.
     fs::rename(ground.file(), format!("{}.new", ground.file().display())).unwrap();
     let made = Journal::create(ground.directory.as_fd(), &about(), &session(1, false));
     assert!(matches!(made, Err(JournalError::Foreign(4_242))), "{made:?}");
@@ -218,7 +218,7 @@ fn modes_are_remembered_until_they_are_restored() {
     let modes = |recovered: &Recovered| -> Vec<_> {
         recovered.changed_modes().map(|(path, mode)| (path.clone(), mode)).collect()
     };
-    // In another boot, too, and in a journal that was shortened.
+    // The same in another boot, and in a compacted journal.
     let opening = Opening::new(ground.directory.as_fd(), ID, [2; 16]).unwrap();
     drop(opening.compact(&session(2, false)).unwrap());
     let (journal, recovered) = ground.open(&session(2, false)).unwrap();

@@ -1,12 +1,13 @@
 //! The tuner in models of sessions.
 //!
-//! What is promised for every run (limits, one knob at a time) is tested with samples by chance. What is promised of rates is statistical, and tested over
-//! many seeds that are always the same; `docs/tuner.md` has the figures.
+//! Guarantees for every run (limits, one knob at a time) are tested with random samples. Guarantees of rates
+//! are statistical, and tested over many constant seeds; `docs/tuner.md` has the figures.
 
 mod models;
 mod parts;
 mod pipelines;
 mod promises;
+mod rivals;
 mod sharing;
 mod single;
 mod steps;
@@ -18,14 +19,14 @@ use models::*;
 
 use super::*;
 
-/// A session of this condition with its tuner, run for so many seconds.
+/// Runs a session of this condition with its tuner for some seconds.
 fn tuned(condition: &Condition, noise: f64, seed: u64, seconds: f64) -> Session<Tuner> {
     let mut session = Session::new(Tuner::new(condition.setup()), noise, seed);
     condition.run(&mut session, seconds);
     session
 }
 
-/// A condition by chance: curve, round trip, limit and start.
+/// A random condition: curve, round trip, limit and start.
 fn any_condition(seed: u64, knob: Knob) -> Condition {
     let mut chance = Chance(seed.wrapping_mul(77));
     chance.next();
@@ -38,7 +39,7 @@ fn any_condition(seed: u64, knob: Knob) -> Condition {
     Condition { round_trip, ..Condition::new(name, knob, range, curve) }
 }
 
-/// The value below which this part of them lies.
+/// Returns the quantile of the values.
 fn quantile(mut values: Vec<f64>, part: f64) -> f64 {
     values.sort_by(f64::total_cmp);
     values[((values.len() - 1) as f64 * part) as usize]

@@ -1,18 +1,18 @@
-//! Sessions to tune, as models: curves that a knob meets, a path that several transfers share, a pipeline of stages with queues.
-//! Everything that is by chance is from a seed.
+//! Models of sessions to tune: curves of a knob, a path that several transfers share, a pipeline of stages
+//! with queues. All random numbers are from a seed.
 
 use std::time::Duration;
 
-use super::super::rivals::Rival;
 use super::super::*;
+use super::rivals::Rival;
 
-/// Samples are taken so often.
+/// Interval between samples.
 pub const SAMPLE: Duration = Duration::from_millis(250);
 
-/// What a model moves is in units of this.
+/// Unit of the models' rates.
 pub const UNIT: f64 = 1e8;
 
-/// Something that turns knobs.
+/// A controller of knobs.
 pub trait Controller {
     fn value(&self, knob: Knob) -> u32;
     fn observe(&mut self, sample: &Sample) -> Option<Decision>;
@@ -42,12 +42,12 @@ impl Controller for RivalOf {
     }
 }
 
-/// What a session did in one interval.
+/// The result of one interval.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Flow {
     /// In [`UNIT`]s per second.
     pub rate: f64,
-    /// The part that was sent again.
+    /// The retransmitted part.
     pub loss: f64,
     pub cpu: f64,
     /// From 0 to 1.
@@ -55,7 +55,7 @@ pub struct Flow {
     pub sink_queue: f64,
 }
 
-/// Numbers by chance (Knuth's MMIX generator).
+/// Random numbers (Knuth's MMIX generator).
 #[derive(Clone)]
 pub struct Chance(pub u64);
 
@@ -72,16 +72,16 @@ impl Chance {
     }
 }
 
-/// One transfer: its controller, and what it has done.
+/// One transfer: its controller, and its results.
 pub struct Session<C> {
     pub controller: C,
     pub noise: f64,
-    /// How much of a sample's deviation is in the next one.
+    /// Correlation of the deviations of a sample and the next one.
     pub correlation: f64,
     deviation: f64,
-    /// The sink answers with every so many samples.
+    /// The sink answers with every n-th sample.
     pub answers_every: usize,
-    /// What the outbox may hold, and the sink's queue.
+    /// Capacity of the outbox, and of the sink's queue.
     pub queue_bytes: u64,
     pub object_bytes: u64,
     chance: Chance,
@@ -93,7 +93,7 @@ pub struct Session<C> {
     pub decisions: Vec<Decision>,
     /// Seconds at which a knob was turned.
     pub changes: Vec<f64>,
-    /// Its values after each sample, and what moved before it without noise.
+    /// Its values after each sample, and the bytes before it without noise.
     pub trace: Vec<(f64, [u32; 3], f64)>,
 }
 
@@ -124,7 +124,7 @@ impl<C: Controller> Session<C> {
         Knob::ALL.map(|knob| self.controller.value(knob))
     }
 
-    /// Tells the controller what has flowed until now.
+    /// Reports the flow so far to the controller.
     pub fn tell(&mut self, now: f64, flow: Flow) {
         let fresh = (1.0 - self.correlation * self.correlation).sqrt() * self.chance.normal();
         self.deviation = self.correlation * self.deviation + fresh;
@@ -163,7 +163,7 @@ impl<C: Controller> Session<C> {
         rates().sum::<f64>() / rates().count() as f64
     }
 
-    /// The most changes in any minute that begins after so many seconds.
+    /// Returns the most changes in any minute that begins after these seconds.
     pub fn changes_in_a_minute(&self, after: f64) -> usize {
         let late: Vec<f64> = self.changes.iter().copied().filter(|at| *at >= after).collect();
         late.iter()
@@ -173,7 +173,7 @@ impl<C: Controller> Session<C> {
     }
 }
 
-/// Streams whose windows grow: those that are new bring less at first.
+/// Streams whose windows grow: new ones bring less at first.
 #[derive(Clone, Debug)]
 pub struct Ramp {
     round_trip: f64,
@@ -186,7 +186,8 @@ impl Ramp {
         Ramp { round_trip, ages: Vec::new() }
     }
 
-    /// As many full streams as these are worth after so much time: a window doubles each round trip, nine times until it is full.
+    /// Returns the equivalent number of full streams after this time: a window doubles each round trip, nine
+    /// times until it is full.
     pub fn worth(&mut self, streams: u32, span: f64) -> f64 {
         self.ages.resize(streams as usize, 0.0);
         self.ages.iter_mut().for_each(|age| *age += span);
@@ -204,11 +205,11 @@ pub struct Condition {
     pub range: KnobRange,
     /// Seconds.
     pub round_trip: f64,
-    /// Units per second for a value, or for streams that are worth so many.
+    /// Units per second for a value, or for an equivalent number of streams.
     pub curve: Box<dyn Fn(f64) -> f64>,
-    /// Of what is sent, for a value.
+    /// Retransmitted part of the bytes, for a value.
     pub loss: Box<dyn Fn(f64) -> f64>,
-    /// Of the CPU time, for a value.
+    /// Part of the CPU time, for a value.
     pub cpu: Box<dyn Fn(f64) -> f64>,
 }
 
@@ -236,13 +237,13 @@ impl Condition {
         TunerSetup { ranges, round_trip: Duration::from_secs_f64(self.round_trip) }
     }
 
-    /// What the best fixed value brings.
+    /// Returns the throughput of the best fixed value.
     pub fn best(&self) -> f64 {
         let values = (self.range.least..=self.range.most).filter(|value| self.range.clamp(*value) == *value);
         values.map(|value| (self.curve)(f64::from(value))).fold(0.0, f64::max)
     }
 
-    /// Lets a session run until so many seconds.
+    /// Runs a session until this second.
     pub fn run<C: Controller>(&self, session: &mut Session<C>, until: f64) {
         self.run_as(session, until, |value, _| (self.curve)(value));
     }
@@ -269,12 +270,13 @@ impl Condition {
     }
 }
 
-/// What each stream of a path brings, in units per second: a window of 4 MiB each round trip.
+/// Returns the rate of each stream of a path, in units per second: a window of 4 MiB each round trip.
 pub fn window_per_round_trip(round_trip: f64) -> f64 {
     4.0 * 1_048_576.0 / round_trip / UNIT
 }
 
-/// One target's rate with so many requests at a time: the second one brings a bit, more of them seek.
+/// Returns one target's rate with this many requests at a time: the second one brings a bit, more of them
+/// seek.
 fn target(requests: f64) -> f64 {
     match requests {
         few if few <= 1.0 => few,
@@ -353,14 +355,14 @@ pub fn share_a_path<C: Controller>(
 pub struct Pipeline {
     /// Units per second for a value and a time: readers, streams, writers.
     pub stages: [Box<dyn Fn(f64, f64) -> f64>; 3],
-    /// What each queue may hold, in units.
+    /// Capacity of each queue, in units.
     pub room: f64,
-    /// How far each stage's rate strays from its curve, each tenth of a second by itself.
+    /// Independent deviation of each stage's rate from its curve, each tenth of a second.
     pub jitter: f64,
 }
 
 impl Pipeline {
-    /// What the best settings bring at a time, of up to so many of each.
+    /// Returns the throughput of the best settings at a time, up to a maximum of each.
     pub fn best(&self, most: u32, at: f64) -> f64 {
         let stage =
             |curve: &dyn Fn(f64, f64) -> f64| (1..=most).map(|n| curve(f64::from(n), at)).fold(0.0, f64::max);
@@ -397,7 +399,7 @@ impl Pipeline {
     }
 }
 
-/// A concave curve by chance: rising then level, or rising then falling.
+/// A random concave curve: rising then level, or rising then falling.
 pub fn any_curve(chance: &mut Chance, most: u32) -> (&'static str, Box<dyn Fn(f64) -> f64>) {
     let most = f64::from(most);
     // From one to `most`, small ones as likely as large ones.
@@ -405,7 +407,7 @@ pub fn any_curve(chance: &mut Chance, most: u32) -> (&'static str, Box<dyn Fn(f6
     match (chance.next() * 4.0) as u32 {
         0 => ("rising to a knee, then level", Box::new(move |n| 10.0 * n.min(knee) / knee)),
         1 => ("rising to a peak, then falling", {
-            // With all of them there is a tenth left, or more.
+            // With all of them at least a tenth is left.
             let fall = 0.9 * chance.next() / (most - knee).max(1.0);
             Box::new(move |n| 10.0 * (n.min(knee) / knee - fall * (n - knee).max(0.0)))
         }),

@@ -1,22 +1,23 @@
-//! The parts that the controller is made of.
+//! The parts of the controller.
 
-use super::super::curve::{Curve, Noise, utility};
-use super::super::meter::{Meter, Reading};
-use super::super::search::{Reach, Search};
+use super::super::curve::{KnobCurve, SampleNoise, utility};
+use super::super::meter::{RateMeter, RateReading};
+use super::super::search::{CurveSearch, SearchReach};
 use super::*;
 
-fn reading(rate: f64) -> Reading {
+fn reading(rate: f64) -> RateReading {
     let rates = StageRates { read: rate, sent: rate, written: rate };
-    Reading { since: Duration::ZERO, rates, loss: 0.0 }
+    RateReading { since: Duration::ZERO, rates, loss: 0.0 }
 }
 
-/// Tries what a search says and stays where that is better, until it has nothing more; where it ends, and after how many trials.
+/// Follows a search while its values are better, until it has no more; returns the final value and the number
+/// of trials.
 fn search(start: u32, range: KnobRange, curve: impl Fn(f64) -> f64) -> (u32, usize) {
-    let mut known = Curve::default();
+    let mut known = KnobCurve::default();
     let mut home = range.clamp(start);
     known.add(home, Duration::ZERO, &reading(curve(f64::from(home))));
     for trials in 0.. {
-        let search = Search { curve: &known, range, reach: Reach::Wide, fewer_first: false };
+        let search = CurveSearch { curve: &known, range, reach: SearchReach::Wide, fewer_first: false };
         let Some(value) = search.next(home) else { return (home, trials) };
         assert!(value >= range.least && value <= range.most && known.get(value).is_none(), "{value}");
         known.add(value, Duration::ZERO, &reading(curve(f64::from(value))));
@@ -41,15 +42,15 @@ fn a_search_ends_near_the_best_of_any_concave_curve() {
 
 #[test]
 fn a_search_tries_nothing_where_a_level_curve_leaves_no_room() {
-    // 4, 8 and 16 are known; between 8 and 16 nothing can be, below 4 all is less.
+    // 4, 8 and 16 are known; no value between 8 and 16 can be better, and below 4 all are worse.
     let (home, trials) = search(4, KnobRange::new(1, 16, 4), |n| UNIT * n.min(8.0));
     assert_eq!((home, trials), (8, 2 + 1), "and one between 8 and 16, where a peak could hide");
 }
 
 #[test]
 fn what_lasts_is_the_least_of_the_stages() {
-    // The sink writes from its queue while nothing comes.
-    let mut meter = Meter::default();
+    // The sink writes from its queue while no object comes.
+    let mut meter = RateMeter::default();
     let queue = |waiting| QueueFill { waiting, capacity: 1_000 };
     let begin = Sample { work: 1, sink_queue: Some(queue(600)), outbox: queue(100), ..Sample::default() };
     let after = |ms, bytes, waiting, outbox| Sample {
@@ -67,7 +68,7 @@ fn what_lasts_is_the_least_of_the_stages() {
     // A burst's rate is over the time since the last one.
     assert_eq!(meter.read(&after(750, 1_000, 200, 150), 1), None);
     assert_eq!(meter.read(&after(1_000, 2_000, 200, 150), 1).expect("bytes again").rates.written, 2_000.0);
-    // So is that of threads that end together.
+    // So is the rate of threads that end together.
     assert_eq!(meter.read(&after(1_250, 3_000, 200, 150), 4), None);
     assert_eq!(meter.read(&after(2_000, 4_000, 200, 150), 4).expect("one of each").rates.written, 2_000.0);
 }
@@ -75,7 +76,7 @@ fn what_lasts_is_the_least_of_the_stages() {
 #[test]
 fn noise_that_lasts_counts_for_more() {
     let mut chance = Chance(1);
-    let (mut fresh, mut lasting, mut deviation) = (Noise::default(), Noise::default(), 0.0);
+    let (mut fresh, mut lasting, mut deviation) = (SampleNoise::default(), SampleNoise::default(), 0.0);
     let mut means = [0.0; 2];
     for _ in 0..2_000 {
         let next = chance.normal();
@@ -85,6 +86,6 @@ fn noise_that_lasts_counts_for_more() {
         means[0] += fresh.deviation() / 2_000.0;
         means[1] += lasting.deviation() / 2_000.0;
     }
-    // Of a correlation of a half the variance is three times as large.
+    // With a correlation of a half the variance is three times as large.
     assert!((means[0] - 0.05).abs() < 0.01 && (means[1] - 0.05 * 3f64.sqrt()).abs() < 0.02, "{means:?}");
 }

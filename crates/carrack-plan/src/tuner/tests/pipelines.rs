@@ -4,12 +4,12 @@ use super::*;
 
 type Stage = Box<dyn Fn(f64, f64) -> f64>;
 
-/// Each brings so much, until all bring the most.
+/// Each thread brings `each`, and all together at most `most`.
 fn knee(each: f64, most: f64) -> Stage {
     Box::new(move |n, _| (n * each).min(most))
 }
 
-/// The same, with another most from 30 s on.
+/// The same, with another maximum from 30 s on.
 fn changing(each: f64, most: f64, then: f64) -> Stage {
     Box::new(move |n, at| (n * each).min(if at < 30.0 { most } else { then }))
 }
@@ -60,7 +60,7 @@ fn finds_the_bottleneck_and_follows_it() {
 
 #[test]
 fn what_is_not_the_bottleneck_is_released() {
-    // Begins with many readers beyond what the path takes.
+    // Begins with many more readers than the path takes.
     let pipeline =
         Pipeline { stages: [knee(1.0, 20.0), knee(0.6, 5.0), knee(2.0, 20.0)], room: 1.3, jitter: 0.0 };
     let ranges = PerKnob::from_fn(|_| KnobRange::new(1, 32, 4));
@@ -77,7 +77,7 @@ fn what_is_not_the_bottleneck_is_released() {
 
 #[test]
 fn stages_that_stray_from_their_curves_are_tuned() {
-    // Each stage by itself, each tenth of a second, as a part of its rate.
+    // Independent deviation of each stage in each tenth of a second, as a part of its rate.
     for (jitter, typical, rare) in [(0.1, 0.97, 0.94), (0.3, 0.95, 0.85)] {
         let mut parts = Vec::new();
         for (_, stages) in pipelines() {

@@ -1,4 +1,4 @@
-//! What holds for every run, whatever the samples say.
+//! Guarantees for every run, for all samples.
 
 use proptest::prelude::*;
 
@@ -61,7 +61,7 @@ proptest! {
     }
 }
 
-/// Tells a session's tuner that a second has passed, in four samples.
+/// Reports a second to a session's tuner, in four samples.
 fn tell(tuner: &mut Tuner, now: &mut Sample, rate: u64, change: impl Fn(&mut Sample)) -> Vec<Decision> {
     let mut step = || {
         let (bytes, objects) = (now.bytes + rate / 4, now.objects + 100);
@@ -92,7 +92,7 @@ fn without_work_or_while_held_back_nothing_is_decided() {
 
 #[test]
 fn a_slow_scan_is_no_slow_start() {
-    // Nothing to do for ten seconds; then windows that grow.
+    // No work for ten seconds; then windows that grow.
     let (mut tuner, mut now) = (Tuner::new(setup()), Sample::default());
     (0..10).for_each(|_| drop(tell(&mut tuner, &mut now, 0, |_| ())));
     let grown = tell(&mut tuner, &mut now, 1_000_000, |sample| sample.work = 9);
@@ -141,7 +141,7 @@ fn a_later_session_begins_where_this_one_ended() {
     condition.run(&mut later, 20.0);
     assert!(later.mean(0.0, 20.0) > 0.95 * condition.best(), "{}", later.mean(0.0, 20.0));
 
-    // Under another curve it says nothing.
+    // Under another curve the history does not count.
     let other = Condition::new("", Knob::Readers, KnobRange::new(1, 64, 4), |n| 0.5 * n.min(60.0));
     let mut later = Session::new(Tuner::from_history(other.setup(), &record), 0.02, 1);
     other.run(&mut later, 60.0);

@@ -1,9 +1,9 @@
-//! Several transfers on one path, each with a tuner that knows nothing of the others.
+//! Several transfers on one path, each with a tuner of its own.
 
 use super::*;
 
-/// In the last five of ten minutes: the largest deviation from an equal share, as a part of it, and the streams that each has, as a part of
-/// the most.
+/// The last five of ten minutes: the largest deviation from an equal share, as a part of the share, and the
+/// streams of each, as a part of the most.
 fn unfairness(
     count: u32,
     gap: f64,

@@ -1,8 +1,9 @@
-//! One knob under curves that stay as they are.
+//! One knob under constant curves.
 
 use super::*;
 
-/// What sessions under curves by chance bring from 20 s to 60 s, trials included, as parts of the best fixed value.
+/// Returns the throughput of sessions under random curves from 20 s to 60 s, trials included, as parts of the
+/// best fixed value.
 fn parts(knob: Knob, noise: f64, runs: u64, is_wanted: impl Fn(&str) -> bool) -> Vec<f64> {
     (0..runs)
         .map(|seed| (seed, any_condition(seed, knob)))
@@ -13,7 +14,7 @@ fn parts(knob: Knob, noise: f64, runs: u64, is_wanted: impl Fn(&str) -> bool) ->
 
 #[test]
 fn finds_95_percent_of_the_best_on_any_concave_curve() {
-    // The part of all curves that may miss it, and the least that each brings.
+    // The part of all curves that may miss the mark, and the least result of each.
     for (noise, missed_most, least) in [(0.0, 0.005, 0.9), (0.05, 0.02, 0.85), (0.1, 0.08, 0.75)] {
         let parts = parts(Knob::Readers, noise, 2_000, |_| true);
         let missed = parts.iter().filter(|part| **part < 0.95).count() as f64 / parts.len() as f64;
@@ -52,7 +53,7 @@ fn the_conditions_of_the_issue() {
 
 #[test]
 fn never_oscillates() {
-    // Five minutes of a curve that stays as it is: changes in the first minute, in any minute after it, and in the last.
+    // Five minutes of a constant curve: changes in the first minute, in any minute after it, and in the last.
     for noise in [0.0, 0.05, 0.1] {
         let mut most = [0, 0];
         let mut late = Vec::new();
@@ -71,7 +72,7 @@ fn never_oscillates() {
     }
 }
 
-/// How often in five minutes another value is kept at the knee of a curve, after the first rest.
+/// Returns how often in five minutes the kept value changes at the knee of a curve, after the first rest.
 fn moves(noise: f64, correlation: f64, seed: u64) -> f64 {
     let knee = Condition::new("", Knob::Readers, KnobRange::new(1, 64, 4), |n| n.min(8.0));
     let mut session = Session::new(Tuner::new(knee.setup()), noise, seed);
@@ -84,7 +85,7 @@ fn moves(noise: f64, correlation: f64, seed: u64) -> f64 {
 
 #[test]
 fn noise_moves_nothing_that_is_settled() {
-    // Samples by themselves, and a neighbour's load that comes and goes in seconds.
+    // Independent samples, and a neighbour's load that comes and goes in seconds.
     for (correlation, half, most) in [(0.0, 0.0, 3.0), (0.8, 1.0, 5.0)] {
         for noise in [0.05, 0.1] {
             let moved: Vec<f64> = (0..100).map(|seed| moves(noise, correlation, seed)).collect();
@@ -130,7 +131,7 @@ fn a_full_cpu_has_fewer_tried_first() {
 
 #[test]
 fn a_loss_that_grows_with_the_streams_is_paid_for() {
-    // Beyond 8 streams throughput still rises a bit, and so does what is sent twice.
+    // Beyond 8 streams throughput still rises a bit, and so do retransmissions.
     let run = |is_lossy: bool| {
         let mut condition = Condition::new("", Knob::Streams, KnobRange::doubling(1, 32, 4), |n| {
             n.min(8.0) + 0.25 * (n - 8.0).max(0.0)
@@ -141,8 +142,8 @@ fn a_loss_that_grows_with_the_streams_is_paid_for() {
     assert!(run(true) == 8 && run(false) >= 16, "{} and {}", run(true), run(false));
 }
 
-/// Bundles of small files whose storage takes its time for each file: a reader has one in some five seconds, so that for seconds nothing comes,
-/// and then several at once.
+/// Bundles of small files whose storage takes its time for each file: a reader has one in some five seconds,
+/// so that no bundle comes for seconds, and then several at once.
 #[test]
 fn objects_that_take_seconds_are_counted_by_the_round() {
     const TAKES_S: f64 = 5.0;

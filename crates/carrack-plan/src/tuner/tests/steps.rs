@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A curve of the value and the time in seconds, and what the best value brings at a time.
+/// A curve of the value and the time in seconds, and the throughput of the best value at a time.
 struct Change {
     name: &'static str,
     round_trip: f64,
@@ -10,7 +10,7 @@ struct Change {
     best: Box<dyn Fn(f64) -> f64>,
 }
 
-/// At 20 s something is halved, at 40 s it is as before.
+/// A factor of 0.5 from 20 s to 40 s, and of 1 otherwise.
 fn halved(at: f64) -> f64 {
     if at > 20.0 && at <= 40.0 { 0.5 } else { 1.0 }
 }

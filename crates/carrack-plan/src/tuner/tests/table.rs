@@ -1,6 +1,7 @@
-//! The tuner beside simpler controllers: the tables of `docs/tuner.md`. `cargo test -p carrack-plan table -- --nocapture` prints them.
+//! The tuner compared with simpler controllers: the tables of `docs/tuner.md`. `cargo test -p carrack-plan
+//! table -- --nocapture` prints them.
 
-use super::super::rivals::{Rival, Rule};
+use super::rivals::{Rival, Rule};
 use super::*;
 
 const RUNS: u64 = 20;

@@ -1,0 +1,180 @@
+//! Questions about what stands beneath a path, and their answers.
+
+use carrack_model::{ByteRange, Kept, RelPath, Special};
+use carrack_storage::BrowsedKind;
+
+use super::metadata::SeenMetadata;
+
+/// Files of at most this size are read for [`Question::Look`]; of larger ones the pieces are asked for. One read of one slot.
+pub(crate) const WHOLE_BYTES_MAX: u64 = 1 << 20;
+
+/// Names of one question: a section of the scan, and its directory.
+pub(crate) const NAMES_MAX: usize = carrack_model::limits::SCAN_BATCH_ENTRIES_MAX + 1;
+
+/// Questions that may be open: enough to hide a round trip of 100 ms behind the reading of 64 MiB each.
+pub(crate) const QUESTIONS_MAX: usize = 16;
+
+/// Pieces of one question: its answer takes 32 KiB.
+pub(crate) const PIECES_MAX: u64 = 1_024;
+
+/// The smallest piece, a chunk of BLAKE3.
+pub(crate) const PIECE_BYTES_MIN: u32 = carrack_journal::CHUNK_BYTES as u32;
+
+/// The largest piece: what one thread reads at a time.
+pub(crate) const PIECE_BYTES_MAX: u32 = WHOLE_BYTES_MAX as u32;
+
+/// What one end asks the other, or itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Question {
+    /// What comes next on a walk through everything beneath this directory; devices, pipes and sockets are skipped or met.
+    WalkOn { beneath: RelPath, specials: bool },
+    /// What stands at names of a directory; an empty name means the directory's own path.
+    Look { directory: RelPath, names: Vec<Box<[u8]>>, digests: bool, metadata: Option<Kept> },
+    /// The digests of pieces of a file.
+    Pieces(PieceRange),
+}
+
+/// A range of a file, cut into pieces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PieceRange {
+    pub(crate) directory: RelPath,
+    pub(crate) name: Box<[u8]>,
+    pub(crate) file_size: u64,
+    pub(crate) range: ByteRange,
+    pub(crate) piece_bytes: u32,
+    /// The range is of a part of the file, which may be longer than `file_size`: each piece is hashed by itself.
+    pub(crate) by_itself: bool,
+}
+
+/// The answers, each to its question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Walked(Walked),
+    Seen(Vec<Sight>),
+    /// The pieces' subtree values or, by themselves, digests; or why the file can't be read.
+    Pieces(Result<Vec<[u8; 32]>, String>),
+}
+
+/// A step of a walk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Walked {
+    /// Some names; an empty one first where the directory itself is met.
+    Names { directory: RelPath, names: Vec<Box<[u8]>> },
+    /// Something can't be looked at; its path as that end knows it.
+    Failed { path: Box<[u8]>, detail: String },
+    /// A pipe, socket or device.
+    Skipped { path: Box<[u8]>, what: String },
+    /// That was all.
+    Over,
+}
+
+/// What stands at one name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sight {
+    pub(crate) standing: Standing,
+    /// Bytes of a file.
+    pub(crate) size: u64,
+    /// Another one after every change that the file system tells of.
+    pub(crate) stamp: u64,
+    /// BLAKE3 of a file that was read, or of a link's text.
+    pub(crate) digest: Option<[u8; 32]>,
+    /// What a device, pipe or socket is; an older end does not say.
+    pub(crate) special: Option<Special>,
+    /// If it was asked for: what the look itself tells, and of what costs more calls that which is to be kept.
+    pub(crate) metadata: Option<Box<SeenMetadata>>,
+}
+
+/// Whether something stands there, and what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    Nothing,
+    Is(BrowsedKind),
+    /// Why it can't be read.
+    Unreadable(String),
+}
+
+impl Sight {
+    pub(crate) fn without_facts(standing: Standing) -> Sight {
+        Sight { standing, size: 0, stamp: 0, digest: None, special: None, metadata: None }
+    }
+}
+
+impl PieceRange {
+    /// Pieces in it.
+    pub(crate) fn piece_count(&self) -> u64 {
+        self.range.len.div_ceil(u64::from(self.piece_bytes))
+    }
+
+    /// Where a piece lies.
+    pub(crate) fn piece(&self, index: u64) -> ByteRange {
+        let start = index * u64::from(self.piece_bytes);
+        let len = u64::from(self.piece_bytes).min(self.range.len - start);
+        ByteRange::new(self.range.offset + start, len)
+    }
+
+    /// Whether it can be asked for: each piece is a subtree of the file's tree, and there are not too many.
+    pub(crate) fn is_sound(&self) -> bool {
+        let piece = u64::from(self.piece_bytes);
+        let is_piece = self.piece_bytes.is_power_of_two()
+            && (PIECE_BYTES_MIN..=PIECE_BYTES_MAX).contains(&self.piece_bytes);
+        let end = self.range.end().filter(|&end| end <= self.file_size);
+        let ends_well = end
+            .is_some_and(|end| self.by_itself || end == self.file_size || end.is_multiple_of(piece.max(1)));
+        let begins_well = self.by_itself || self.range.offset.is_multiple_of(WHOLE_BYTES_MAX);
+        is_piece && ends_well && begins_well && self.range.len > 0 && self.piece_count() <= PIECES_MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pieces(file_size: u64, offset: u64, len: u64, piece_bytes: u32) -> PieceRange {
+        let (directory, name) = (RelPath::root(), b"f"[..].into());
+        let range = ByteRange::new(offset, len);
+        PieceRange { directory, name, file_size, range, piece_bytes, by_itself: false }
+    }
+
+    #[test]
+    fn only_whole_subtrees_are_pieces() {
+        const MIB: u64 = 1 << 20;
+        for sound in [
+            pieces(1, 0, 1, 1_024),
+            pieces(3 * MIB + 1, 0, 3 * MIB + 1, 1 << 20),
+            pieces(3 * MIB + 1, 2 * MIB, MIB, 1_024),
+            pieces(1 << 40, 0, 1 << 30, 1 << 20),
+        ] {
+            assert!(sound.is_sound(), "{sound:?}");
+            let last = sound.piece(sound.piece_count() - 1);
+            assert_eq!(last.end(), sound.range.end());
+        }
+        for unsound in [
+            pieces(0, 0, 0, 1_024),
+            pieces(10, 0, 0, 1_024),
+            pieces(10, 0, 11, 1_024),
+            pieces(MIB, 0, MIB, 0),
+            pieces(MIB, 0, MIB, 512),
+            pieces(MIB, 0, MIB, 1_025),
+            pieces(MIB, 0, MIB, 2 << 20),
+            pieces(2 * MIB, 0, 1_000, 1_024),
+            pieces(2 * MIB, 1_024, 1_024, 1_024),
+            pieces(2 * MIB, 0, 2 * MIB, 1_024),
+            pieces(u64::MAX, MIB, u64::MAX, 1_024),
+            pieces(1 << 40, 0, (1 << 30) + MIB, 1 << 20),
+        ] {
+            assert!(!unsound.is_sound(), "{unsound:?}");
+        }
+        let of_part = |of| PieceRange { by_itself: true, ..of };
+        for sound in [pieces(2 * MIB, 7, 1_000, 1_024), pieces(2 * MIB, 1_025, MIB, 1_024)] {
+            assert!(of_part(sound.clone()).is_sound(), "{sound:?}");
+        }
+        for unsound in [
+            pieces(2 * MIB, 7, 0, 1_024),
+            pieces(MIB, 7, MIB, 1_024),
+            pieces(2 * MIB, 7, MIB + 1, 1_024),
+            pieces(u64::MAX, 7, u64::MAX, 1 << 20),
+        ] {
+            assert!(!of_part(unsound.clone()).is_sound(), "{unsound:?}");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! The tools that the threads of one end share: the top of its paths, memory, the rate.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use carrack_machine::{Slot, SlotPool};
+use carrack_model::{Fidelity, Kept};
+use carrack_plan::Pace;
+use carrack_storage::ExtrasReader;
+
+use super::question::WHOLE_BYTES_MAX;
+use super::top::Top;
+use super::walk::Walk;
+use crate::error::SessionError;
+
+/// The manners of an end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Manners {
+    /// Threads that read and hash; 0 to choose.
+    pub(crate) threads: usize,
+    /// Read past the page cache.
+    pub(crate) past_cache: bool,
+    /// Bytes a second that are read; 0 for any number.
+    pub(crate) rate: u64,
+}
+
+/// The tools of the threads.
+pub(super) struct Tools {
+    pub(super) top: Top,
+    pub(super) past_cache: bool,
+    pub(super) walk: Mutex<Option<Walk>>,
+    /// What was asked for last, and what reads it: a caller asks for the same all the time.
+    extras: Mutex<(Kept, Option<Arc<ExtrasReader>>)>,
+    slots: SlotPool,
+    rate: u64,
+    began: Instant,
+    pace: Mutex<Pace>,
+}
+
+impl Tools {
+    /// Slots for so many threads.
+    pub(super) fn new(top: Top, manners: Manners) -> Result<Tools, SessionError> {
+        assert!(manners.threads > 0, "each thread has a slot, and at least one reads");
+        let pool_bytes = manners.threads as u64 * WHOLE_BYTES_MAX;
+        Ok(Tools {
+            top,
+            past_cache: manners.past_cache,
+            walk: Mutex::new(None),
+            extras: Mutex::default(),
+            slots: SlotPool::new(pool_bytes, WHOLE_BYTES_MAX as usize)?,
+            rate: manners.rate,
+            began: Instant::now(),
+            pace: Mutex::default(),
+        })
+    }
+
+    /// Wakes the threads that wait for memory: they end.
+    pub(super) fn close(&self) {
+        self.slots.close();
+    }
+
+    /// What reads owners, attributes and flags; nothing where none of these are asked for.
+    pub(super) fn extras_reader(&self, kept: Kept) -> Option<Arc<ExtrasReader>> {
+        let mut extras = self.extras.lock().unwrap_or_else(PoisonError::into_inner);
+        if extras.0 != kept {
+            let fidelity = Fidelity { kept, ..Fidelity::default() };
+            *extras = (kept, ExtrasReader::new(fidelity, WHOLE_BYTES_MAX as usize).map(Arc::new));
+        }
+        extras.1.clone()
+    }
+
+    /// Memory to read to.
+    pub(super) fn lease(&self) -> Result<Slot, String> {
+        self.slots.lease().map_err(|closed| closed.to_string())
+    }
+
+    /// Waits until so many bytes may be read.
+    pub(super) fn spend(&self, bytes: u64) {
+        if self.rate == 0 {
+            return;
+        }
+        let free_at = {
+            let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
+            let free_at = pace.free_at();
+            pace.charge(self.began.elapsed().max(free_at), bytes, self.rate);
+            free_at
+        };
+        let wait = free_at.saturating_sub(self.began.elapsed());
+        if wait > Duration::ZERO {
+            thread::sleep(wait);
+        }
+    }
+}

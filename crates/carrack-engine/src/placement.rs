@@ -1,0 +1,345 @@
+//! The machine that an end runs on, and the places of its lanes there (N1–N3, M2, M3, M5).
+//!
+//! Looked at before the ends agree on their lanes ([`HostPlacement`]), and again when the connections stand and the storage is
+//! known ([`PlacedLanes`]). On a machine with one NUMA node nothing is bound, nothing watched, and nothing looked at but that.
+
+use std::net::TcpStream;
+use std::os::fd::BorrowedFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Scope};
+
+use carrack_layout::disks_of;
+use carrack_machine::{
+    CgroupTree, Crew, Decision, LaneCrew, LanePlacement, Loads, Monitor, Moved, NodeSet, Placement, Request,
+    Scheme, SlotPool, Step, Topology, Zone, ZoneKind, follow_flows, lanes_wanted, nic, place, repair_zones,
+    watch_crew,
+};
+use carrack_model::{Side, TransferSpec};
+use carrack_transport::{Link, Stream};
+
+use crate::error::SessionError;
+use crate::lanes::{LaneStart, LaneTransport, deal};
+use crate::settings::Settings;
+
+/// The machine, as far as it has to be known.
+pub(crate) struct HostPlacement {
+    scheme: Scheme,
+    zone: ZoneKind,
+    /// Why the buffers are small, if they are.
+    pool_reason: Option<String>,
+    /// Nothing where nothing is to be placed.
+    topology: Option<Topology>,
+}
+
+/// What an end's lanes are made for.
+pub(crate) struct LaneDemand<'a> {
+    pub(crate) side: Side,
+    pub(crate) lane_count: usize,
+    /// I/O threads of all lanes.
+    pub(crate) io_threads: usize,
+    pub(crate) streams: &'a [Stream],
+    /// Directories on what is read or written.
+    pub(crate) directories: Vec<BorrowedFd<'a>>,
+}
+
+impl HostPlacement {
+    pub(crate) fn detect(settings: &Settings) -> HostPlacement {
+        let is_placed = settings.placement != Scheme::Off;
+        let topology = is_placed.then(|| without_old_zones(Topology::for_transfer()));
+        let pool_reason = settings.pool_share.as_ref().map(|share| share.reason.clone());
+        HostPlacement { scheme: settings.placement, zone: settings.zone, pool_reason, topology }
+    }
+
+    /// Lanes for which there is a place of their own.
+    pub(crate) fn lane_places(&self) -> usize {
+        // However many threads there will be: how many lanes they keep busy is asked elsewhere.
+        let request = Request { scheme: self.scheme, io_threads: usize::MAX, ..Request::default() };
+        self.topology.as_ref().map_or(1, |topology| lanes_wanted(topology, &request))
+    }
+
+    /// Takes the places for lanes that do this.
+    pub(crate) fn place(self, demand: &LaneDemand<'_>) -> Result<PlacedLanes, SessionError> {
+        let request = self.request(demand);
+        let placement = match &self.topology {
+            Some(topology) => place(topology, &request),
+            None => nowhere(demand.lane_count),
+        };
+        let is_bound = placement.lanes.iter().any(|lane| !lane.cpus().is_empty());
+        let zone = self.zone(&placement)?;
+        let is_worth_telling = placement.scheme != Scheme::Off || self.scheme != Scheme::Auto;
+        let reasons = if is_worth_telling { placement.reasons.clone() } else { Vec::new() };
+        let reasons = self.pool_reason.iter().cloned().chain(reasons);
+        let words = reasons.chain(zone.as_ref().map(|zone| zone.note().to_string())).collect();
+        let news = Mutex::new(News { words, has_told_steps: false });
+        let plan = self.topology.filter(|_| is_bound).map(|topology| Plan { topology, request });
+        let flows = if plan.is_some() { flows_of(demand)? } else { Vec::new() };
+        let (crew, stop) = (Crew::new(placement), Monitor::new(()));
+        Ok(PlacedLanes { side: demand.side, crew, plan, flows, zone, news, stop })
+    }
+
+    /// Devices count only where there is more than one place to be.
+    fn request(&self, demand: &LaneDemand<'_>) -> Request {
+        let has_choice = self.topology.as_ref().is_some_and(|topology| topology.nodes_with_cores() > 1);
+        let streams = if has_choice { demand.streams } else { &[] };
+        let directories = if has_choice { &demand.directories[..] } else { &[] };
+        let address = streams.first().and_then(|stream| stream.socket().local_addr().ok());
+        Request {
+            scheme: self.scheme,
+            lanes: Some(demand.lane_count),
+            io_threads: demand.io_threads,
+            nic: address.and_then(|address| nic::nic_of_address(address.ip())),
+            disks: directories.iter().flat_map(|directory| disks_of(*directory)).collect(),
+            ..Request::default()
+        }
+    }
+
+    fn zone(&self, placement: &Placement) -> Result<Option<Zone>, SessionError> {
+        let kind = self.zone;
+        if kind == ZoneKind::Off {
+            return Ok(None);
+        }
+        let cpus = placement.lanes.iter().fold(Default::default(), |cpus, lane| lane.cpus().union(&cpus));
+        let mems = placement.lanes.iter().fold(NodeSet::new(), |mems, lane| mems.union(&lane.memory));
+        let refused = |error| SessionError::refused(format!("--zone: {error}"), "");
+        Zone::open(kind, &cpus, &mems).map(Some).map_err(refused)
+    }
+}
+
+/// The places of an end's lanes, taken until this is dropped.
+pub(crate) struct PlacedLanes {
+    side: Side,
+    crew: Crew,
+    /// What the placement was computed from, where threads are bound.
+    plan: Option<Plan>,
+    /// Each lane's data connections, where threads are bound.
+    flows: Vec<Vec<TcpStream>>,
+    zone: Option<Zone>,
+    news: Mutex<News>,
+    /// Closed when the lanes are no more watched.
+    stop: Monitor<()>,
+}
+
+struct Plan {
+    topology: Topology,
+    request: Request,
+}
+
+impl Plan {
+    /// The placement for this moment.
+    fn placed(&self, loads: &Loads) -> Placement {
+        place(&self.topology, &Request { core_loads: loads.cpus.clone(), ..self.request.clone() })
+    }
+}
+
+struct News {
+    /// What was decided and not told yet.
+    words: Vec<String>,
+    /// Whether it was told which steps of binding succeeded.
+    has_told_steps: bool,
+}
+
+impl PlacedLanes {
+    /// Where a lane's threads belong.
+    pub(crate) fn lane(&self, index: usize) -> LaneCrew {
+        self.crew.lane(index)
+    }
+
+    /// A lane's slots, on its nodes.
+    pub(crate) fn pool(
+        &self,
+        index: usize,
+        spec: &TransferSpec,
+        slots: usize,
+    ) -> Result<SlotPool, SessionError> {
+        let slot_bytes = spec.slot_bytes as usize;
+        Ok(self.lane(index).pool((slots * slot_bytes) as u64, slot_bytes)?)
+    }
+
+    /// The slots of all lanes.
+    pub(crate) fn pools(
+        &self,
+        settings: &Settings,
+        spec: &TransferSpec,
+        lane_count: usize,
+    ) -> Result<Vec<SlotPool>, SessionError> {
+        let slots = settings.lane_slot_count(spec.slot_bytes, lane_count);
+        (0..lane_count).map(|index| self.pool(index, spec, slots)).collect()
+    }
+
+    /// Each lane with what it runs on.
+    pub(crate) fn starts<E>(
+        &self,
+        links: Vec<Link>,
+        pools: Vec<SlotPool>,
+        transports: Vec<LaneTransport<E>>,
+    ) -> Vec<LaneStart<E>> {
+        assert!(
+            links.len() == pools.len() && links.len() == transports.len(),
+            "each lane has all that it needs"
+        );
+        let lanes = links.into_iter().zip(pools).zip(transports).enumerate();
+        let start = |(index, ((link, pool), LaneTransport { endpoints, hub }))| LaneStart {
+            link,
+            endpoints,
+            hub,
+            pool,
+            crew: self.lane(index),
+        };
+        lanes.map(start).collect()
+    }
+
+    /// What there is to tell since the last time: decisions with their reasons, and, once the threads have sat down, where
+    /// they and the buffers got to.
+    pub(crate) fn news(&self) -> Vec<String> {
+        let mut news = self.lock();
+        let mut words = std::mem::take(&mut news.words);
+        if !std::mem::replace(&mut news.has_told_steps, true) {
+            words.extend(self.crew.notes());
+        }
+        let end = if self.side == Side::Source { "source" } else { "sink" };
+        words.into_iter().map(|word| format!("{end}: {word}")).collect()
+    }
+
+    /// Watches the lanes (M5), and has their comm threads follow their flows (M9), where threads are bound; until the guard is
+    /// dropped. Once.
+    pub(crate) fn watch<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) -> WatchGuard<'scope> {
+        if let Some(plan) = &self.plan {
+            let watching = thread::Builder::new().name("carrack-watch".into());
+            let started = watching.spawn_scoped(scope, || self.watch_by(plan));
+            if let Err(error) = started {
+                self.tell(format!("the lanes are not watched: {error}"));
+            }
+        }
+        WatchGuard(&self.stop)
+    }
+
+    fn watch_by(&self, plan: &Plan) {
+        let replan = |loads: &Loads| {
+            self.follow_flows(plan);
+            // From a hard zone others are kept away, and there is no other place to go.
+            let is_alone = self.zone.as_ref().is_some_and(Zone::is_hard);
+            if is_alone { self.crew.placement() } else { plan.placed(loads) }
+        };
+        let tell = |decision: &Decision, moved: &Moved| {
+            let how = if moved.step == Step::Seat { "" } else { " (as far as the kernel lets it)" };
+            self.tell(format!("{decision}{how}"));
+        };
+        if let Err(error) = watch_crew(&self.crew, &self.stop, &replan, &tell) {
+            self.tell(format!("the lanes are not watched: {error}"));
+        }
+    }
+
+    fn follow_flows(&self, plan: &Plan) {
+        let cpus = |streams: &Vec<TcpStream>| streams.iter().filter_map(nic::incoming_cpu).collect();
+        let arriving: Vec<Vec<u32>> = self.flows.iter().map(cpus).collect();
+        follow_flows(&self.crew, &plan.topology, &arriving).into_iter().for_each(|word| self.tell(word));
+    }
+
+    /// Has the user told.
+    pub(crate) fn tell(&self, word: String) {
+        self.lock().words.push(word);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, News> {
+        self.news.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The machine with the cores that a process kept and did not give back, as it was killed. Taking them back needs root;
+/// `carrack doctor` tells of those that are left.
+fn without_old_zones(topology: Topology) -> Topology {
+    if topology.nodes.len() <= 1 {
+        return topology;
+    }
+    let repaired = CgroupTree::of_this_machine().and_then(|tree| repair_zones(&tree).ok());
+    if repaired.is_some_and(|zones| !zones.is_empty()) { Topology::for_transfer() } else { topology }
+}
+
+/// Ends the watch, also where the work panics.
+pub(crate) struct WatchGuard<'a>(&'a Monitor<()>);
+
+impl Drop for WatchGuard<'_> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+/// The data connections of each lane once more, to ask where they arrive.
+fn flows_of(demand: &LaneDemand<'_>) -> Result<Vec<Vec<TcpStream>>, SessionError> {
+    let again = |stream: &Stream| {
+        stream.socket().try_clone().map_err(SessionError::local("watching a data connection"))
+    };
+    let streams = demand.streams.iter().map(again).collect::<Result<Vec<_>, _>>()?;
+    Ok(deal(streams, demand.lane_count))
+}
+
+/// Lanes that are bound to nothing.
+fn nowhere(lane_count: usize) -> Placement {
+    let lanes = vec![LanePlacement::default(); lane_count];
+    Placement { scheme: Scheme::Off, lanes, reasons: Vec::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use carrack_machine::Duty;
+
+    const PAPERS: &str = include_str!("../../carrack-machine/tests/fixtures/mts-2x2x6.xml");
+
+    fn host(scheme: Scheme) -> HostPlacement {
+        let topology = Topology::from_xml(PAPERS, "mts-2x2x6.xml").unwrap();
+        HostPlacement { scheme, zone: ZoneKind::Off, topology: Some(topology), pool_reason: None }
+    }
+
+    fn demand(lane_count: usize) -> LaneDemand<'static> {
+        LaneDemand { side: Side::Sink, lane_count, io_threads: 8, streams: &[], directories: Vec::new() }
+    }
+
+    fn spec() -> TransferSpec {
+        TransferSpec { slot_bytes: 128 << 10, ..TransferSpec::default() }
+    }
+
+    #[test]
+    fn a_machine_wants_a_lane_for_each_socket_where_lanes_are_bound() {
+        let places = |scheme| host(scheme).lane_places();
+        assert_eq!((places(Scheme::Auto), places(Scheme::Mts), places(Scheme::Mmb)), (2, 2, 2));
+        assert_eq!((places(Scheme::Single), places(Scheme::Off)), (1, 1));
+    }
+
+    /// The plan is another machine's: CPUs and nodes that are not here are refused, and everything goes on without.
+    #[test]
+    fn places_that_are_refused_are_done_without_and_said() {
+        let lanes = host(Scheme::Mts).place(&demand(2)).unwrap();
+        let mut pool = lanes.pool(1, &spec(), 4).unwrap();
+        let seated = std::thread::scope(|scope| {
+            let lane = lanes.lane(1);
+            scope.spawn(move || drop(lane.sit(Duty::Io(0)))).join()
+        });
+        assert!(seated.is_ok());
+        assert_eq!(pool.slot_count(), 4);
+        pool.lease().unwrap().bytes_mut().fill(1);
+        let news = lanes.news().join("\n");
+        assert!(news.lines().all(|line| line.starts_with("sink: ")), "{news}");
+        assert!(news.contains("mts") && news.contains("lane 1: 1 thread where the kernel likes"), "{news}");
+        assert!(lanes.news().is_empty(), "told once");
+        pool.close();
+        pool = lanes.pool(0, &spec(), 4).unwrap();
+        pool.lease().unwrap().bytes_mut().fill(2);
+    }
+
+    #[test]
+    fn work_is_watched_where_threads_are_bound_and_its_result_comes_back() {
+        for scheme in [Scheme::Mts, Scheme::Off] {
+            let watched = |work: fn() -> u32| {
+                let lanes = host(scheme).place(&demand(2)).unwrap();
+                std::thread::scope(|scope| {
+                    let _watch = lanes.watch(scope);
+                    work()
+                })
+            };
+            assert_eq!(watched(|| 7), 7);
+            let panics = || watched(|| panic!("on purpose"));
+            assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).is_err());
+        }
+    }
+}

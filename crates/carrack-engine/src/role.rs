@@ -1,0 +1,30 @@
+//! The two roles of a session's ends.
+
+use carrack_model::Side;
+
+/// The part of this process in a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It reads.
+    Source,
+    /// It writes.
+    Sink,
+}
+
+impl Role {
+    /// The other end's.
+    pub(crate) fn other(self) -> Role {
+        match self {
+            Role::Source => Role::Sink,
+            Role::Sink => Role::Source,
+        }
+    }
+
+    /// The same, as events tell it.
+    pub(crate) fn side(self) -> Side {
+        match self {
+            Role::Source => Side::Source,
+            Role::Sink => Side::Sink,
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! An agreement of two processes becomes a session: its lanes get places, buffers, links and endpoints.
+
+use carrack_machine::SlotPool;
+use carrack_model::{Event, TransferSpec};
+use carrack_transport::{Link, ReceiveEndpoint, SendEndpoint, Stream, StreamCount};
+
+use super::established::{End, EstablishedSession};
+use super::fabric::{self, AgreedFabric, LaneResources, PeeredLane};
+use super::handshake::refuse;
+use super::lanes::lane_links;
+use super::prepared::PreparedEnd;
+use crate::context::SessionContext;
+use crate::error::SessionError;
+use crate::lanes::LaneTransport;
+use crate::placement::{HostPlacement, PlacedLanes};
+use crate::report::to_message;
+
+/// An end that agrees with the other one, which is another process.
+pub(super) struct Agreement {
+    pub(super) end: PreparedEnd,
+    /// Data connections; without any the objects travel on the control channel.
+    pub(super) streams: Vec<Stream>,
+    /// As agreed, for data connections; the control channel has one lane.
+    pub(super) lane_count: usize,
+    /// The fabric that the objects go over, if both ends can open it.
+    pub(super) fabric: Option<AgreedFabric>,
+    pub(super) placement: HostPlacement,
+}
+
+impl Agreement {
+    /// Gives the lanes what they run on. `link` leads to the other end.
+    pub(super) fn establish(
+        self,
+        mut link: Link,
+        context: SessionContext<'_>,
+    ) -> Result<EstablishedSession<'_>, SessionError> {
+        let Agreement { end, streams, lane_count, fabric, placement } = self;
+        let lane_count = if streams.is_empty() { 1 } else { lane_count };
+        assert!(lane_count > 0, "a session has a lane");
+        if !streams.len().is_multiple_of(lane_count) {
+            let count = streams.len();
+            return Err(SessionError::Protocol(format!("{count} data connections for {lane_count} lanes")));
+        }
+        link.set_patience(context.settings.stall);
+        streams.iter().for_each(|stream| stream.set_patience(context.settings.stall));
+        let placed = || -> Result<(PlacedLanes, Vec<SlotPool>), SessionError> {
+            let lanes = placement.place(&end.demand(&context.settings, &streams, lane_count))?;
+            let pools = lanes.pools(&context.settings, &context.spec, lane_count)?;
+            Ok((lanes, pools))
+        };
+        // The other end works already: without a word it would take that for a broken connection.
+        let (placement, pools) = placed().inspect_err(|error| refuse(&mut link, error))?;
+        let resources = LaneResources {
+            role: end.role(),
+            streams: &streams,
+            placement: &placement,
+            pools: &pools,
+            context: &context,
+        };
+        let peered =
+            fabric.as_ref().map_or(Ok(None), |agreed| agreed.exchange_endpoints(&mut link, &resources))?;
+        announce(&context, streams.len(), lane_count, peered.is_some());
+        let fabric = fabric.filter(|_| peered.is_some());
+        let (links, relay) = lane_links(link, lane_count, context.spec.slot_bytes)?;
+        let end = on_lanes(end, (links, pools), (streams, peered), &placement, &context);
+        Ok(EstablishedSession { end, local_sink: None, relay, fabric, placement, context })
+    }
+}
+
+/// Gives an end its lanes. Where there are lanes of a fabric, the streams only stand by.
+fn on_lanes(
+    end: PreparedEnd,
+    (mut links, pools): (Vec<Link>, Vec<SlotPool>),
+    (streams, peered): (Vec<Stream>, Option<Vec<PeeredLane>>),
+    placement: &PlacedLanes,
+    context: &SessionContext<'_>,
+) -> End {
+    let TransferSpec { slot_bytes, protection, cipher, .. } = context.spec;
+    match end {
+        PreparedEnd::Source(source) => {
+            if context.observer.is_none() {
+                // The one who watches is at the other end.
+                let notices =
+                    source.notices.into_iter().filter_map(|notice| to_message(Event::Notice(notice)));
+                notices.for_each(|message| links[0].queue_control(message.to_body()));
+            }
+            let sender = |stream: Stream| -> Box<dyn SendEndpoint> {
+                Box::new(stream.into_sender(protection, cipher))
+            };
+            let transports = match peered {
+                None => Ok(LaneTransport::deal(streams.into_iter().map(sender), links.len())),
+                Some(peered) => fabric::source_transports(peered, streams, context),
+            };
+            let lanes = transports.map(|transports| placement.starts(links, pools, transports));
+            End::Source(Box::new(source.setup), lanes)
+        }
+        PreparedEnd::Sink(sink) => {
+            let receiver = |stream: Stream| -> Box<dyn ReceiveEndpoint> {
+                Box::new(stream.into_receiver(slot_bytes, protection, cipher))
+            };
+            let transports = match peered {
+                None => Ok(LaneTransport::deal(streams.into_iter().map(receiver), links.len())),
+                Some(peered) => fabric::sink_transports(peered, streams, context),
+            };
+            let lanes = transports.map(|transports| placement.starts(links, pools, transports));
+            End::Sink(Box::new(sink.setup), lanes)
+        }
+    }
+}
+
+/// Tells the one who watches that the data connections stand. Without any it was told already.
+fn announce(context: &SessionContext<'_>, opened: usize, lane_count: usize, is_fabric: bool) {
+    let (Some(observer), 1..) = (context.observer, opened) else { return };
+    let TransferSpec { protection, cipher, streams, .. } = context.spec;
+    let count = StreamCount::new(streams, lane_count as u16, context.settings.tunes);
+    observer.event(&Event::Connected {
+        streams: count.used(opened) as u32,
+        lanes: lane_count as u32,
+        transport: if is_fabric { "fabric" } else { "tcp" },
+        protection: Some(protection),
+        cipher: protection.seals().then_some(cipher),
+    });
+}

@@ -1,0 +1,117 @@
+//! The initiator, which the user started: it asks, and checks what it is told.
+
+use std::ops::ControlFlow;
+use std::time::Instant;
+
+use carrack_machine::SlotPool;
+use carrack_model::escape;
+use carrack_transport::Link;
+use carrack_wire::message::{Browse, BrowseDone, Control, Entries};
+
+use super::message::{ENTRIES_MAX, to_browse, to_found};
+use super::operation::{BrowseSummary, Browsing, Found, Operation, PATIENCE};
+use crate::abort::Abort;
+use crate::error::SessionError;
+use crate::session::handshake::{
+    ANSWER_TIMEOUT, FirstWord, expect, explained, no_slots, receive_preamble, say, send_preamble,
+};
+use crate::settings::Peer;
+
+/// Control messages only.
+const SLOT_BYTES: u32 = carrack_model::limits::SLOT_BYTES_MIN as u32;
+
+/// Has the process that `peer` leads to do something with a path; it runs [`crate::serve`].
+///
+/// `found` ends it early with `Break`: then the other end is left, and a removal there ends where it is.
+///
+/// # Errors
+/// [`SessionError::Refused`] where the other end does not allow it, or can't do it; some entries may have been told before.
+pub fn browse(
+    peer: Peer,
+    browsing: &Browsing,
+    found: &mut dyn FnMut(Found) -> ControlFlow<()>,
+    abort: &Abort,
+) -> Result<BrowseSummary, SessionError> {
+    let mut link =
+        Link::new(peer.channel, SLOT_BYTES).map_err(SessionError::local("setting up the control channel"))?;
+    link.interrupt_on(Some(abort.readiness_owned().map_err(SessionError::local("watching for signals"))?));
+    let slots = no_slots()?;
+    let mut hearing = Hearing { asked: browsing.operation, found, summary: BrowseSummary::default() };
+    let asked = to_browse(browsing, &peer.token);
+    let heard = ask(&mut link, asked).and_then(|()| hearing.hear_all(&mut link, &slots));
+    match heard {
+        Ok(()) => Ok(hearing.summary),
+        Err(_) if abort.is_set() => Err(SessionError::Interrupted),
+        Err(error) => Err(explained(&mut link, &slots, error)),
+    }
+}
+
+fn ask(link: &mut Link, wanted: Browse) -> Result<(), SessionError> {
+    // Whoever does not listen may still have printed why.
+    let said = send_preamble(link).and_then(|()| say(link, Control::Browse(wanted)));
+    receive_preamble(link, FirstWord::OfResponder(ANSWER_TIMEOUT))?;
+    said
+}
+
+struct Hearing<'a> {
+    asked: Operation,
+    found: &'a mut dyn FnMut(Found) -> ControlFlow<()>,
+    /// As far as it is known.
+    summary: BrowseSummary,
+}
+
+impl Hearing<'_> {
+    fn hear_all(&mut self, link: &mut Link, slots: &SlotPool) -> Result<(), SessionError> {
+        loop {
+            let flow = match expect(link, slots, Instant::now() + PATIENCE)? {
+                Control::Entries(entries) => self.hear_entries(entries)?,
+                Control::Failure(failure) => {
+                    self.summary.failed_count += 1;
+                    let (path, detail) = (failure.path.into(), escape(failure.detail.as_bytes()));
+                    (self.found)(Found::Failed { path, detail })
+                }
+                Control::Heartbeat(_) => ControlFlow::Continue(()),
+                Control::BrowseDone(done) => return self.end(done),
+                _ => return Err(SessionError::Protocol("a message of another session".into())),
+            };
+            if flow.is_break() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn hear_entries(&mut self, Entries { entries }: Entries) -> Result<ControlFlow<()>, SessionError> {
+        let most = match self.asked {
+            Operation::List => ENTRIES_MAX,
+            Operation::Stat => 1 - self.summary.done_count.min(1) as usize,
+            Operation::MakeDirectory { .. } | Operation::Remove { .. } => 0,
+        };
+        if entries.len() > most {
+            let count = entries.len();
+            return Err(SessionError::Protocol(format!("{count} entries, where {most} were the most")));
+        }
+        for entry in entries {
+            self.summary.done_count += 1;
+            if (self.found)(to_found(entry, self.asked)?).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Of what was told the caller knows the number.
+    fn end(&mut self, done: BrowseDone) -> Result<(), SessionError> {
+        match self.asked {
+            Operation::List => {}
+            Operation::Stat if self.summary.done_count == 0 => {
+                return Err(SessionError::Protocol("nothing about the path".into()));
+            }
+            Operation::Stat => {}
+            Operation::MakeDirectory { .. } | Operation::Remove { .. } => {
+                self.summary.done_count = done.done;
+                self.summary.failed_count = self.summary.failed_count.max(done.failed);
+            }
+        }
+        Ok(())
+    }
+}

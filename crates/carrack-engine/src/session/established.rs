@@ -1,0 +1,86 @@
+//! An established session: the ends of this process with their lanes, and the one way in which an end starts.
+
+use std::thread;
+
+use carrack_transport::{ReceiveEndpoint, SendEndpoint};
+
+use super::fabric::AgreedFabric;
+use super::lanes::RelayThread;
+use super::outcome::Ended;
+use crate::context::SessionContext;
+use crate::counters::BothEnds;
+use crate::error::{STARTING_A_THREAD, SessionError};
+use crate::lanes::{LaneStart, cause};
+use crate::placement::PlacedLanes;
+use crate::sink::{self, SinkSetup, SinkStart};
+use crate::source::{self, SourceSetup, SourceStart};
+
+/// A session on which both ends agree, with everything that the ends of this process run on.
+pub(super) struct EstablishedSession<'a> {
+    /// The end that runs on the caller's thread: the source where both are in this process.
+    pub(super) end: End,
+    /// The sink, where it is in this process too.
+    pub(super) local_sink: Option<End>,
+    /// Carries the lanes' control messages, where several lanes share one link. Ends once all lanes have.
+    pub(super) relay: Option<RelayThread>,
+    /// The fabric that the objects go over.
+    pub(super) fabric: Option<AgreedFabric>,
+    pub(super) placement: PlacedLanes,
+    pub(super) context: SessionContext<'a>,
+}
+
+/// An end of this process, with its lanes.
+pub(super) enum End {
+    Source(Box<SourceSetup>, Lanes<Box<dyn SendEndpoint>>),
+    Sink(Box<SinkSetup>, Lanes<Box<dyn ReceiveEndpoint>>),
+}
+
+/// At least one lane. A fabric may fail to connect its endpoints when both ends have agreed on everything.
+pub(super) type Lanes<E> = Result<Vec<LaneStart<E>>, SessionError>;
+
+impl EstablishedSession<'_> {
+    /// Runs the ends of this process until the session is over.
+    pub(super) fn run(self) -> Result<Ended, SessionError> {
+        let EstablishedSession { end, local_sink, relay, fabric, placement, context } = self;
+        assert!(local_sink.is_none() || matches!(end, End::Source(..)), "a local sink has a local source");
+        // The source tells the user of everything.
+        let sink_context = local_sink.is_some().then(|| SessionContext { observer: None, ..context.clone() });
+        let placement = &placement;
+        let (both, result) = thread::scope(|scope| -> Result<Ended, SessionError> {
+            let _watch = placement.watch(scope);
+            let start_sink = |(sink, context)| {
+                let named = thread::Builder::new().name("carrack-comm".into());
+                named.spawn_scoped(scope, move || start_end(sink, placement, context))
+            };
+            let sinking = local_sink.zip(sink_context.as_ref()).map(start_sink).transpose();
+            let sinking = sinking.map_err(SessionError::local(STARTING_A_THREAD))?;
+            let (told, result) = start_end(end, placement, &context);
+            let Some(sinking) = sinking else { return Ok((told, result)) };
+            let (counted, sink_result) = sinking.join().unwrap_or((told, Err(SessionError::Internal)));
+            // What the sink counted itself is complete, also when the session failed.
+            Ok((BothEnds { sink: counted.sink, ..told }, cause(result, sink_result)))
+        })?;
+        // Both ends have dropped their lanes' links.
+        drop(relay);
+        let scoped = |error| match &fabric {
+            Some(agreed) => agreed.scoped(error),
+            None => error,
+        };
+        Ok((both, result.map_err(scoped)))
+    }
+}
+
+/// Starts an end on its lanes, and runs it until the session is over.
+fn start_end(end: End, placement: &PlacedLanes, context: &SessionContext<'_>) -> Ended {
+    let ended = match end {
+        End::Source(setup, lanes) => lanes.map(|lanes| {
+            assert!(!lanes.is_empty(), "a source has a lane");
+            source::run(SourceStart { lanes, camp: placement, context, setup: *setup }, context.abort)
+        }),
+        End::Sink(setup, lanes) => lanes.map(|lanes| {
+            assert!(!lanes.is_empty(), "a sink has a lane");
+            sink::run(SinkStart { lanes, camp: placement, context, setup: *setup }, context.abort)
+        }),
+    };
+    ended.unwrap_or_else(|error| (BothEnds::default(), Err(error)))
+}

@@ -1,0 +1,328 @@
+//! The initiator, which the user started: it says hello, and decides what happens when no data connection can be made.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use carrack_layout::FileSystems;
+use carrack_machine::SlotPool;
+use carrack_model::limits::LANES_MAX;
+use carrack_model::{DialFrom, Event, Notice, Protection};
+use carrack_storage::Base;
+use carrack_transport::seal::SessionKeys;
+use carrack_transport::{Channel, Door, Link, Listener, Stream, StreamCount};
+use carrack_wire::auth::SessionKey;
+use carrack_wire::message::{Control, Hello, Lanes, Listening, Welcome};
+use carrack_wire::to_json;
+
+use super::agreement::Agreement;
+use super::connect::{self, Dialling, FirstDialer, Served, first_dialer, listen};
+use super::destination::Destination;
+use super::established::EstablishedSession;
+use super::handshake::{
+    FirstWord, check_list_fits, expect, explained, new_key, no_slots, receive_preamble, refuse, say,
+    say_within, send_preamble, session_keys,
+};
+use super::journal_access::JournalAccess;
+use super::prepared::{PreparedEnd, PreparedSink, PreparedSource, placed, tell_lacking};
+use super::wait::Wait;
+use super::{fabric, lanes};
+use crate::abort::Abort;
+use crate::context::SessionContext;
+use crate::error::SessionError;
+use crate::placement::HostPlacement;
+use crate::report::Observer;
+use crate::role::Role;
+use crate::settings::{Peer, Transfer, TransferIdentity};
+use crate::sharing::Share;
+use crate::source::RootStorage;
+
+/// Has the process that `peer` leads to agree on a session.
+pub(super) fn establish<'a>(
+    transfer: &Transfer,
+    role: Role,
+    peer: Peer,
+    observer: &'a dyn Observer,
+    abort: &'a Abort,
+) -> Result<EstablishedSession<'a>, SessionError> {
+    let settings = transfer.settings.within_memory(1, transfer.spec.slot_bytes)?;
+    settings.tell_smaller_pool(observer);
+    let transfer = &Transfer { settings, ..transfer.clone() };
+    let pipe = match &peer.channel {
+        Channel::Pipes { .. } => "ssh pipe",
+        Channel::Tls(_) => "tls",
+    };
+    let mut link = Link::new(peer.channel, transfer.spec.slot_bytes)
+        .map_err(SessionError::local("setting up the control channel"))?;
+    let (key, slots) = (new_key()?, no_slots()?);
+    let initiator =
+        Initiator { transfer, role, host: &peer.host, token: &peer.token, pipe, key, slots, observer, abort };
+    link.interrupt_on(Some(abort.readiness_owned().map_err(SessionError::local("watching for signals"))?));
+    let agreed = initiator.agree(&mut link).map_err(|error| explained(&mut link, &initiator.slots, error));
+    link.interrupt_on(None);
+    let agreed = agreed.map_err(|error| if abort.is_set() { abort.error() } else { error });
+    let agreement = agreed.inspect_err(|error| refuse(&mut link, error))?;
+    let share = Share::begin(&transfer.settings, Some(&initiator.key))?;
+    let (spec, settings) = (transfer.spec.clone(), transfer.settings.clone());
+    agreement.establish(link, SessionContext { spec, settings, observer: Some(observer), abort, share })
+}
+
+struct Initiator<'a> {
+    transfer: &'a Transfer,
+    role: Role,
+    host: &'a str,
+    token: &'a str,
+    /// What carries the data where no data connection can be made.
+    pipe: &'static str,
+    key: SessionKey,
+    slots: SlotPool,
+    observer: &'a dyn Observer,
+    abort: &'a Abort,
+}
+
+/// What this end has looked at before it says hello.
+enum Storage {
+    Sink(Box<Destination>),
+    Source(FileSystems),
+}
+
+impl Storage {
+    fn destination(&self) -> Option<&Destination> {
+        match self {
+            Storage::Sink(destination) => Some(destination),
+            Storage::Source(_) => None,
+        }
+    }
+}
+
+impl Initiator<'_> {
+    fn agree(&self, link: &mut Link) -> Result<Agreement, SessionError> {
+        let Transfer { spec, settings, .. } = self.transfer;
+        let other_dials = first_dialer(spec.dial_from, self.role) == FirstDialer::Responder
+            && !spec.dry_run
+            && !settings.over_control;
+        let (listener, listening) = other_dials.then(|| self.listen()).flatten().unzip();
+        let storage = self.look()?;
+        let placement = HostPlacement::detect(settings);
+        let wish = lanes::wish(settings, placement.lane_places(), self.depth(&storage), spec.slot_bytes);
+        let wanted = fabric::wish(settings, spec.dry_run, self.observer)?;
+        let hello = self.hello(listening, storage.destination());
+        let hello = Hello { lanes: Some(wish), fabric: wanted.clone(), ..hello };
+        let mut welcome = self.exchange_hello(link, hello)?;
+        let lane_count = agreed_lane_count(&wish, &welcome)?;
+        let mut fabric = fabric::answered(wanted.as_ref(), welcome.fabric.as_ref(), self.observer)?;
+        let listening = welcome.listening.take();
+        let mut end = self.prepare(link, storage, welcome)?;
+        let mut streams = Vec::new();
+        if !spec.dry_run {
+            let keys = session_keys(link, &self.key, spec, lane_count, true)?;
+            streams = self.connect(link, &keys, listener, listening, lane_count)?;
+        }
+        fabric::check_streams(&mut fabric, &streams)?;
+        end.open(spec, &mut Wait::new(Some(link), Some(self.observer), self.abort))?;
+        Ok(Agreement { end, streams, lane_count, fabric, placement })
+    }
+
+    /// What is at this end, before anything is said.
+    fn look(&self) -> Result<Storage, SessionError> {
+        let Transfer { settings, identity, destination, .. } = self.transfer;
+        Ok(match self.role {
+            Role::Sink => {
+                let journal = JournalAccess::of(settings, identity.as_ref());
+                Storage::Sink(Box::new(Destination::look(&Base::Anywhere, destination, settings, journal)?))
+            }
+            Role::Source => Storage::Source(settings.file_systems(&Base::Anywhere)?),
+        })
+    }
+
+    /// The most I/O threads that the storage can use.
+    fn depth(&self, storage: &Storage) -> u32 {
+        let Transfer { source_base, sources, .. } = self.transfer;
+        match storage {
+            Storage::Sink(destination) => destination.storage().depth(),
+            Storage::Source(systems) => RootStorage::of_paths(source_base, systems, sources).depth,
+        }
+    }
+
+    /// Says hello; the answer of an end that takes part.
+    fn exchange_hello(&self, link: &mut Link, hello: Hello) -> Result<Welcome, SessionError> {
+        let settings = &self.transfer.settings;
+        check_list_fits(settings, &hello)?;
+        // Whoever does not listen may still have printed why.
+        let said = send_preamble(link).and_then(|()| say_within(link, Control::Hello(hello), settings.stall));
+        receive_preamble(link, FirstWord::OfResponder(settings.stall))?;
+        said?;
+        if self.abort.is_set() {
+            return Err(self.abort.error());
+        }
+        match expect(link, &self.slots, Instant::now() + settings.stall)? {
+            Control::Welcome(welcome) => Ok(welcome),
+            _ => Err(SessionError::Protocol("no welcome".into())),
+        }
+    }
+
+    /// Settles with the other end where the tree goes.
+    fn prepare(
+        &self,
+        link: &mut Link,
+        storage: Storage,
+        welcome: Welcome,
+    ) -> Result<PreparedEnd, SessionError> {
+        let Transfer { spec, settings, source_base, sources, .. } = self.transfer;
+        match storage {
+            Storage::Sink(destination) => {
+                tell_lacking(settings, welcome.kept, self.observer);
+                let place =
+                    welcome.place.ok_or_else(|| SessionError::Protocol("no place for the tree".into()))?;
+                let sink = PreparedSink::new(*destination, spec, &place, Some(sources))?;
+                self.observer.event(&placed(place));
+                Ok(PreparedEnd::Sink(Box::new(sink)))
+            }
+            Storage::Source(file_systems) => {
+                let sink = welcome.sink.as_ref();
+                let mut source =
+                    PreparedSource::new(source_base, sources, spec, settings, file_systems, sink)?;
+                source.setup.feed = self.transfer.feed.clone().map(|feed| feed.0);
+                self.observer.event(&Event::Placed(source.arrival.clone()));
+                source.report_notices(self.observer);
+                say(link, Control::Place(source.place_message()))?;
+                Ok(PreparedEnd::Source(Box::new(source)))
+            }
+        }
+    }
+
+    fn hello(&self, listening: Option<Listening>, destination: Option<&Destination>) -> Hello {
+        let bytes = |path: &PathBuf| path.as_os_str().as_bytes().to_vec();
+        let transfer = self.transfer;
+        let mut hello = Hello {
+            software: env!("CARGO_PKG_VERSION").into(),
+            session_key: self.key.as_bytes().to_vec(),
+            spec: to_json(&transfer.spec),
+            settings: match self.role {
+                Role::Source => transfer.settings.for_sink().to_json(),
+                Role::Sink => transfer.settings.to_json(),
+            },
+            token: self.token.into(),
+            transfer: transfer.identity.as_ref().map(TransferIdentity::to_message),
+            listening,
+            ..Hello::default()
+        };
+        match destination {
+            Some(destination) => {
+                hello.sources = transfer.sources.iter().map(bytes).collect();
+                hello.sink =
+                    Some(destination.to_message(transfer.settings.slot_count(transfer.spec.slot_bytes)));
+            }
+            None => hello.destination = Some(bytes(&transfer.destination)),
+        }
+        hello
+    }
+
+    /// A port for the other end to dial; without one the data has other ways.
+    fn listen(&self) -> Option<(Listener, Listening)> {
+        let transfer = self.transfer;
+        let settings = &transfer.settings;
+        match listen(Door::Ports(settings.ports.clone()), &[], settings.segment_bytes) {
+            Ok(listening) => Some(listening),
+            Err(error) => {
+                let text = format!("no port to listen on: {error}");
+                self.observer.event(&Event::Notice(Notice::Warning(text)));
+                None
+            }
+        }
+    }
+
+    fn connect(
+        &self,
+        link: &mut Link,
+        keys: &SessionKeys,
+        listener: Option<Listener>,
+        listening: Option<Listening>,
+        lane_count: usize,
+    ) -> Result<Vec<Stream>, SessionError> {
+        let outcome = match first_dialer(self.transfer.spec.dial_from, self.role) {
+            FirstDialer::Initiator => self.dial(link, keys, listening.as_ref(), lane_count)?,
+            FirstDialer::Responder => {
+                self.served(connect::serve_or_wait(link, &self.slots, listener, keys)?)?
+            }
+        };
+        let (streams, problem) = match outcome {
+            Ok(streams) => (streams, None),
+            Err(problem) => (Vec::new(), Some(problem)),
+        };
+        if streams.is_empty() {
+            // What carries the control channel protects the data too.
+            let (transport, protection) = (self.pipe, Some(Protection::Private));
+            self.observer.event(&Event::Connected {
+                streams: 0,
+                lanes: 1,
+                transport,
+                protection,
+                cipher: None,
+            });
+        }
+        if let Some(problem) = problem.filter(|_| !self.transfer.settings.over_control) {
+            self.warn_slow(&problem);
+        }
+        Ok(streams)
+    }
+
+    fn stream_count(&self, lane_count: usize) -> StreamCount {
+        let Transfer { spec, settings, .. } = self.transfer;
+        StreamCount::new(spec.streams, lane_count as u16, settings.tunes)
+    }
+
+    fn dial(
+        &self,
+        link: &mut Link,
+        keys: &SessionKeys,
+        listening: Option<&Listening>,
+        lane_count: usize,
+    ) -> Result<Dialling, SessionError> {
+        let Transfer { spec, settings, .. } = self.transfer;
+        let streams = self.stream_count(lane_count);
+        if settings.over_control {
+            connect::tell_failure(link, "the caller wants none")?;
+            return Ok(Ok(Vec::new()));
+        }
+        let problem = match connect::dial_only(link, Some(self.host), listening, keys, streams, settings)? {
+            Ok(streams) => return Ok(Ok(streams)),
+            Err(problem) => problem,
+        };
+        let may_be_dialled = spec.dial_from == DialFrom::Either;
+        let Some((listener, listening)) = may_be_dialled.then(|| self.listen()).flatten() else {
+            connect::tell_failure(link, &problem)?;
+            return Ok(Err(problem));
+        };
+        say(link, Control::Dial(listening))?;
+        let served = self.served(connect::serve(link, &self.slots, listener, keys)?)?;
+        Ok(served.map_err(|theirs| format!("{problem}; the other way round: {theirs}")))
+    }
+
+    fn served(&self, served: Served) -> Result<Dialling, SessionError> {
+        match served {
+            Served::Streams(streams) => Ok(Ok(streams)),
+            Served::Failed(problem) => Ok(Err(problem)),
+            Served::DialMe(_) => Err(SessionError::Protocol("asked to dial, twice".into())),
+        }
+    }
+
+    fn warn_slow(&self, problem: &str) {
+        let text = format!(
+            "no data connection could be made ({problem}); the data travels through the {} instead: \
+             one stream, encrypted on one core, typically 0.3 to 0.8 GB/s. \
+             Open a port range and name it with --ports, or choose who dials with --connect-from",
+            self.pipe
+        );
+        self.observer.event(&Event::Notice(Notice::Warning(text)));
+    }
+}
+
+/// The other end decided, within what this one has a use for.
+fn agreed_lane_count(wish: &Lanes, welcome: &Welcome) -> Result<usize, SessionError> {
+    let most = wish.most.clamp(1, LANES_MAX as u32);
+    match welcome.lanes {
+        count if (1..=most).contains(&count) => Ok(count as usize),
+        count => Err(SessionError::Protocol(format!("{count} lanes, where {most} were the most"))),
+    }
+}

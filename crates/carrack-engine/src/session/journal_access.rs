@@ -1,0 +1,375 @@
+//! Where a transfer's journal lies, whether an earlier session left one, and whether somebody has it (L12).
+//!
+//! It lies beside the destination: in the directory that holds it if the transfer makes the destination or replaces a file, in the
+//! destination itself if that is a directory that was there before. So a journal tells, too, how the destination stood at
+//! first: `cp -r src new` means the same when it is run again and `new` exists by then.
+
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use carrack_journal::{About, Journal, JournalError, Recovered, SessionInfo, file_name, peek, set_aside};
+use carrack_model::{Durability, RelPath, Timestamp, TransferId};
+use carrack_storage::typed::parent;
+use carrack_storage::{Base, Purpose, Root, keep_times, sync_directory};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::place::PlaceRoot;
+use super::wait::Wait;
+use crate::error::SessionError;
+use crate::settings::{JournalSettings, Settings, TransferIdentity};
+use crate::sink::Records;
+
+/// How often a new journal is made where another run has one in this moment.
+const TRIES_MAX: u32 = 5;
+
+/// How long a session of the same run, which has lost its other end, may take to end when it is told to.
+const LAST_SESSION: Duration = Duration::from_secs(20);
+
+/// What a user is told who has to wait.
+const WAITING: &str = "waiting for the earlier session of this transfer, which has the journal, to end";
+
+/// The access to a transfer's journal.
+pub(crate) struct JournalAccess {
+    settings: JournalSettings,
+    identity: TransferIdentity,
+    /// How long a session waits for an earlier one that has the journal.
+    patience: Duration,
+    /// A journal that can't be read, and its path for people.
+    damaged: Option<(OwnedFd, String)>,
+    /// The transfer is done without a journal.
+    is_given_up: bool,
+    /// What the user has to know of it.
+    warnings: Vec<String>,
+}
+
+/// The journal of an earlier session.
+pub(crate) struct FoundJournal {
+    directory: OwnedFd,
+    /// For people.
+    path: String,
+    about: About,
+}
+
+/// An opened journal, with what it says unless it is new, or why it can't be had.
+type Opened = Result<(Journal, Option<Recovered>), JournalError>;
+
+impl JournalAccess {
+    /// Nothing if no journal is kept.
+    pub(crate) fn of(settings: &Settings, identity: Option<&TransferIdentity>) -> Option<JournalAccess> {
+        let patience = settings.stall;
+        let settings = Some(&settings.journal).filter(|journal| journal.is_on)?;
+        Some(JournalAccess {
+            settings: settings.clone(),
+            identity: identity?.clone(),
+            patience,
+            damaged: None,
+            is_given_up: false,
+            warnings: Vec::new(),
+        })
+    }
+
+    /// Looks for the journal of an earlier session with the destination `path`, which is a directory or is not. Changes nothing.
+    pub(crate) fn find(
+        &mut self,
+        base: &Base,
+        path: &Path,
+        is_directory: bool,
+    ) -> Result<Option<FoundJournal>, SessionError> {
+        if self.is_shared() {
+            return Ok(None);
+        }
+        let beside = [Some(path).filter(|_| is_directory), Some(parent(path))].into_iter().flatten();
+        let directories: Vec<PathBuf> = match &self.settings.directory {
+            Some(directory) => vec![directory.clone()],
+            None => beside.map(Path::to_path_buf).collect(),
+        };
+        for directory in directories {
+            let path = self.path_in(&directory);
+            let Ok(directory) = open(base, &directory) else { continue };
+            match peek(directory.as_fd(), self.identity.id) {
+                Ok(Some(about)) => return Ok(Some(FoundJournal { directory, path, about })),
+                Ok(None) => {}
+                Err(error) if error.is_damage() => self.damaged = Some((directory, path)),
+                Err(error) => self.give_up(&path, error)?,
+            }
+        }
+        Ok(None)
+    }
+
+    /// Opens the journal that was found, or begins one. Before the destination is made. None in a directory that may not be
+    /// read (a drop box), where nobody could find it again, nor where it can't be kept.
+    pub(crate) fn records(
+        &mut self,
+        base: &Base,
+        path: &Path,
+        place: PlaceRoot,
+        found: Option<&FoundJournal>,
+        wait: &mut Wait<'_>,
+    ) -> Result<Option<Records>, SessionError> {
+        if self.is_given_up {
+            return Ok(None);
+        }
+        let session = self.session()?;
+        if let Some(found) = found {
+            let FoundJournal { directory, path, about } = found;
+            match self.go_on(directory.as_fd(), path, about.id, &session, wait)? {
+                Ok(opened) => return Ok(Some(self.in_use(opened, path.clone()))),
+                // The earlier session was about to complete the transfer.
+                Err(JournalError::Missing) => {}
+                Err(error) if error.is_damage() => {
+                    let held = directory.try_clone().map_err(SessionError::local("holding a directory"))?;
+                    self.damaged = Some((held, path.clone()));
+                }
+                Err(error) => return self.give_up(path, error).map(|()| None),
+            }
+        }
+        self.begin(base, path, place, &session, wait)
+    }
+
+    /// What the user has to know of the journal.
+    pub(crate) fn take_warnings(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.warnings)
+    }
+
+    /// Whether several sessions carry the transfer at the same time.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.identity.is_shared
+    }
+
+    /// Begins the journal of this session, in the directory where the other sessions of the transfer have theirs.
+    pub(crate) fn shared_records(
+        &self,
+        base: &Base,
+        path: &Path,
+        root: &Root,
+    ) -> Result<Records, SessionError> {
+        let name = shared_journals(self.identity.id);
+        let shown = carrack_model::escape(path.join(&name).as_os_str().as_bytes());
+        let relative = RelPath::new(name.as_bytes()).map_err(|_| SessionError::Internal)?;
+        let held = root.open_directory(&RelPath::root()).map_err(unusable_journals(&shown))?;
+        // Another session may have closed the transfer by now.
+        let directory = keep_times(held.as_fd(), || root.make_private_directory(&relative));
+        let directory = directory.map_err(unusable_journals(&shown))?;
+        let about =
+            About { id: TransferId(self.identity.run.0), ..self.about(base, path, PlaceRoot::Destination) };
+        let journal = Journal::create(directory.as_fd(), &about, &self.session()?)
+            .map_err(SessionError::journal(&shown))?;
+        let tag = self.tag();
+        Ok(Records { journal, recovered: None, path: shown, tag, siblings: Some(directory) })
+    }
+
+    /// What temporary names are known by.
+    fn tag(&self) -> u16 {
+        let [a, b, ..] = self.identity.id.0;
+        u16::from_be_bytes([a, b])
+    }
+
+    /// The journal's path, for people, if it lies in `directory`.
+    fn path_in(&self, directory: &Path) -> String {
+        let path = directory.join(file_name(self.identity.id));
+        carrack_model::escape(path.as_os_str().as_bytes())
+    }
+
+    fn session(&self) -> Result<SessionInfo, SessionError> {
+        let soft = self.settings.durability == Durability::End;
+        SessionInfo::of_this_process(self.identity.run, soft)
+            .map_err(SessionError::local("asking who this process is"))
+    }
+
+    fn about(&self, base: &Base, path: &Path, place: PlaceRoot) -> About {
+        let root = if place == PlaceRoot::Parent { parent(path) } else { path };
+        About {
+            id: self.identity.id,
+            place: match place {
+                PlaceRoot::Destination => 0,
+                PlaceRoot::NewDestination => 1,
+                PlaceRoot::Parent => 2,
+            },
+            sources: self.identity.sources.clone(),
+            destination: self.identity.destination.clone(),
+            root: absolute(base, root),
+            software: env!("CARGO_PKG_VERSION").into(),
+            created: now(),
+        }
+    }
+
+    fn in_use(&mut self, (journal, recovered): (Journal, Option<Recovered>), path: String) -> Records {
+        if !journal.is_locked() {
+            let warning = format!(
+                "{path}: there are no file locks: don't run this transfer a second time while it runs"
+            );
+            self.warnings.push(warning);
+        }
+        Records { journal, recovered, path, tag: self.tag(), siblings: None }
+    }
+
+    /// The transfer is done without a journal that can't be used. One that the user has named a directory for is needed.
+    fn give_up(&mut self, path: &str, error: JournalError) -> Result<(), SessionError> {
+        if self.settings.directory.is_some() || !error.is_dispensable() {
+            return Err(SessionError::journal(path)(error));
+        }
+        let hint = error.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
+        self.warnings.push(format!(
+            "{path}: {error}; the transfer has no journal, and begins anew if it is interrupted{hint}"
+        ));
+        self.is_given_up = true;
+        Ok(())
+    }
+
+    fn begin(
+        &mut self,
+        base: &Base,
+        path: &Path,
+        place: PlaceRoot,
+        session: &SessionInfo,
+        wait: &mut Wait<'_>,
+    ) -> Result<Option<Records>, SessionError> {
+        if let Some((directory, path)) = self.damaged.take() {
+            if let Err(error) = set_aside(directory.as_fd(), self.identity.id) {
+                return self.give_up(&path, error).map(|()| None);
+            }
+            let warning = format!("{path}: the journal is damaged and was removed: the transfer begins anew");
+            self.warnings.push(warning);
+        }
+        let beside = if place == PlaceRoot::Destination { path } else { parent(path) };
+        let named = self.settings.directory.as_deref().unwrap_or(beside);
+        let shown = self.path_in(named);
+        let directory = match open(base, named) {
+            Ok(directory) => directory,
+            Err(error) if self.settings.directory.is_some() => return Err(unusable_directory(named, &error)),
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => return Ok(None),
+            Err(source) => {
+                let error = JournalError::Failed { doing: "opening the journal's directory", source };
+                return self.give_up(&shown, error).map(|()| None);
+            }
+        };
+        let about = self.about(base, path, place);
+        let mut opened = Err(JournalError::Busy(None));
+        for _ in 0..TRIES_MAX {
+            opened = match self.create(directory.as_fd(), &about, session) {
+                // Another run begins or has begun in this moment.
+                Err(JournalError::Exists | JournalError::Busy(_)) => {
+                    let opened = self.go_on(directory.as_fd(), &shown, about.id, session, wait)?;
+                    match peek(directory.as_fd(), about.id).ok().flatten() {
+                        Some(other) if other.place == about.place => opened,
+                        Some(_) => Err(JournalError::Busy(None)),
+                        // It has come to its end meanwhile.
+                        None => continue,
+                    }
+                }
+                created => created,
+            };
+            break;
+        }
+        match opened {
+            Ok(opened) => Ok(Some(self.in_use(opened, shown))),
+            Err(error) => self.give_up(&shown, error).map(|()| None),
+        }
+    }
+
+    /// A new journal, which says nothing yet.
+    fn create(&self, directory: BorrowedFd<'_>, about: &About, session: &SessionInfo) -> Opened {
+        let journal = Journal::create(directory, about, session)?;
+        // Before the destination is made: with its journal it will be known as what it is.
+        let synced = match self.settings.durability {
+            Durability::End => Ok(()),
+            _ => sync_directory(directory),
+        };
+        match synced {
+            Ok(()) => Ok((journal, None)),
+            Err(error) => {
+                // It would stay behind.
+                let _ = journal.remove();
+                Err(JournalError::Failed { doing: "writing back", source: io::Error::other(error) })
+            }
+        }
+    }
+
+    /// Opens a journal; while another session has it, waits. One of the same run that has lost its other end is told to end.
+    fn go_on(
+        &self,
+        directory: BorrowedFd<'_>,
+        path: &str,
+        id: TransferId,
+        session: &SessionInfo,
+        wait: &mut Wait<'_>,
+    ) -> Result<Opened, SessionError> {
+        let began = Instant::now();
+        loop {
+            let error = match Journal::open(directory, id, session) {
+                Err(error @ JournalError::Busy(_)) => error,
+                opened => return Ok(opened.map(|(journal, recovered)| (journal, Some(recovered)))),
+            };
+            let is_same_run = match &error {
+                JournalError::Busy(Some(other)) if other.run == self.identity.run => {
+                    end_process(other);
+                    true
+                }
+                _ => false,
+            };
+            let patience = if is_same_run { LAST_SESSION } else { self.patience };
+            if began.elapsed() >= patience {
+                return Err(SessionError::journal(path)(error));
+            }
+            wait.pause(WAITING)?;
+        }
+    }
+}
+
+impl FoundJournal {
+    /// Whether the transfer made the destination.
+    pub(crate) fn made_destination(&self) -> bool {
+        self.about.place == 1
+    }
+}
+
+/// The directory in the destination where the sessions of one transfer have their journals, if several carry it.
+pub fn shared_journals(id: TransferId) -> String {
+    format!(".carrack-{id}.journals")
+}
+
+fn unusable_directory(named: &Path, error: &io::Error) -> SessionError {
+    let shown = carrack_model::escape(named.as_os_str().as_bytes());
+    let hint = "name a directory at the sink with --journal-dir, or do without with --no-journal";
+    SessionError::refused(format!("the directory for the journal, {shown}, can't be used: {error}"), hint)
+}
+
+fn unusable_journals(shown: &str) -> impl Fn(io::Error) -> SessionError + '_ {
+    move |error| {
+        let hint =
+            "several sessions carry the transfer, and each keeps a journal there: it has to be writable";
+        SessionError::refused(
+            format!("the directory for the journals, {shown}, can't be used: {error}"),
+            hint,
+        )
+    }
+}
+
+fn open(base: &Base, path: &Path) -> io::Result<OwnedFd> {
+    let root: Root = base.open(path, Purpose::Write)?;
+    root.open_directory(&RelPath::root())
+}
+
+/// Where this host knows the directory, for people; empty where that can't be told.
+fn absolute(base: &Base, path: &Path) -> Vec<u8> {
+    base.path_for_people(path).into_os_string().into_encoded_bytes()
+}
+
+fn end_process(session: &SessionInfo) {
+    let is_other = session.pid != std::process::id();
+    if session.is_alive() == Some(true)
+        && is_other
+        && let Some(pid) = i32::try_from(session.pid).ok().and_then(Pid::from_raw)
+    {
+        // It may have ended by itself meanwhile, or be another user's: then its end is waited for.
+        let _ = kill_process(pid, Signal::TERM);
+    }
+}
+
+fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Timestamp { seconds: since.as_secs() as i64, nanoseconds: since.subsec_nanos() }
+}

@@ -1,0 +1,278 @@
+//! The responder: it welcomes the initiator, or says why not.
+
+use std::ffi::OsStr;
+use std::net::IpAddr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use carrack_machine::SlotPool;
+use carrack_model::{Kept, TransferSpec, escape};
+use carrack_storage::{Base, clear_umask};
+use carrack_transport::{Channel, Door, Link, Listener, Stream, StreamCount};
+use carrack_wire::auth::SessionKey;
+use carrack_wire::message::{Control, Hello, Welcome};
+use carrack_wire::spec_from_json;
+
+use super::agreement::Agreement;
+use super::connect::{self, FirstDialer, Served, first_dialer, listen};
+use super::destination::Destination;
+use super::established::EstablishedSession;
+use super::handshake::{
+    ANSWER_TIMEOUT, FirstWord, expect, explained, no_slots, receive_preamble, refuse, say, send_preamble,
+    session_keys,
+};
+use super::house::{Admission, Deed, House, Request};
+use super::journal_access::JournalAccess;
+use super::outcome::Ended;
+use super::prepared::{PreparedEnd, PreparedSink, PreparedSource};
+use super::wait::Wait;
+use super::{browse, fabric, lanes, verify};
+use crate::abort::Abort;
+use crate::context::SessionContext;
+use crate::counters::BothEnds;
+use crate::error::SessionError;
+use crate::placement::HostPlacement;
+use crate::role::Role;
+use crate::settings::{Settings, TransferIdentity};
+use crate::sharing::Share;
+
+/// The answer to an initiator.
+pub(super) enum Answer<'a> {
+    /// The session that it asked for, which has not begun.
+    Session(Box<EstablishedSession<'a>>),
+    /// A session in which nothing is copied, and which is over.
+    Over(Box<Ended>),
+}
+
+/// Answers one initiator.
+pub(super) fn answer<'a>(
+    channel: Channel,
+    house: &dyn House,
+    abort: &'a Abort,
+) -> Result<Answer<'a>, SessionError> {
+    let slot_bytes = TransferSpec::default().slot_bytes;
+    let mut link =
+        Link::new(channel, slot_bytes).map_err(SessionError::local("setting up the control channel"))?;
+    link.interrupt_on(Some(abort.readiness_owned().map_err(SessionError::local("watching for signals"))?));
+    send_preamble(&mut link)?;
+    receive_preamble(&mut link, FirstWord::OfInitiator)?;
+    let slots = no_slots()?;
+    let answered = match expect(&mut link, &slots, Instant::now() + ANSWER_TIMEOUT) {
+        Ok(Control::Hello(hello)) => answer_hello(&mut link, house, slots, hello, abort),
+        Ok(Control::Browse(wanted)) => match browse::answer(&mut link, house, &wanted) {
+            Ok(failed_count) => return Ok(Answer::Over(browsed(failed_count))),
+            Err(error) => Err(error),
+        },
+        Ok(Control::Verify(wanted)) => match verify::answer(&mut link, house, &slots, abort, &wanted) {
+            Ok(()) => return Ok(Answer::Over(browsed(0))),
+            Err(error) => Err(error),
+        },
+        Ok(_) => Err(SessionError::Protocol("no hello".into())),
+        Err(error) => Err(error),
+    };
+    link.interrupt_on(None);
+    let answered = answered.map_err(|error| if abort.is_set() { abort.error() } else { error });
+    let (agreement, Responder { spec, settings, key, .. }) =
+        answered.inspect_err(|error| refuse(&mut link, error))?;
+    link.set_slot_bytes(spec.slot_bytes);
+    let share = Share::begin(&settings, Some(&key))?;
+    let context = SessionContext { spec, settings, observer: None, abort, share };
+    Ok(Answer::Session(Box::new(agreement.establish(link, context)?)))
+}
+
+/// From here on a transfer may create files.
+fn answer_hello(
+    link: &mut Link,
+    house: &dyn House,
+    slots: SlotPool,
+    hello: Hello,
+    abort: &Abort,
+) -> Result<(Agreement, Responder), SessionError> {
+    clear_umask();
+    let mut responder = Responder::admit(house, slots, hello)?;
+    let agreed = responder.agree(link, abort);
+    Ok((agreed.map_err(|error| explained(link, &responder.slots, error))?, responder))
+}
+
+/// The sources that patterns stand for here.
+fn expanded(base: &Base, typed: &[PathBuf]) -> Result<Vec<PathBuf>, SessionError> {
+    let expand = |path: &PathBuf| {
+        let shown = escape(path.as_os_str().as_bytes());
+        let refused = |error| {
+            SessionError::refused(format!("{shown}: {error}"), "name the sources, or their directory")
+        };
+        base.expand(path).map_err(refused)
+    };
+    typed.iter().map(expand).collect::<Result<Vec<_>, _>>().map(|paths| paths.concat())
+}
+
+/// The end of a session in which nothing was copied.
+fn browsed(failed_count: u64) -> Box<Ended> {
+    let mut both = BothEnds::default();
+    both.source.entries_failed = failed_count;
+    Box::new((both, Ok(())))
+}
+
+struct Responder {
+    role: Role,
+    spec: TransferSpec,
+    settings: Settings,
+    /// What it was admitted to.
+    base: Base,
+    paths: Vec<PathBuf>,
+    /// The sources, where they are a third one's.
+    asked: Vec<PathBuf>,
+    /// How data connections come in, and where beside this host's addresses. Nothing once it is open.
+    door: Option<(Door, Vec<IpAddr>)>,
+    /// The initiator's address, if that is known and it is the initiator who has data connections.
+    initiator: Option<IpAddr>,
+    key: SessionKey,
+    slots: SlotPool,
+    /// The initiator may have a fabric here.
+    allows_fabric: bool,
+    hello: Hello,
+}
+
+impl Responder {
+    fn admit(house: &dyn House, slots: SlotPool, hello: Hello) -> Result<Responder, SessionError> {
+        let missing = || SessionError::Protocol("a hello without what is to be done".into());
+        let spec = spec_from_json(&hello.spec)?;
+        let settings = Settings::of_json(&hello.settings)?;
+        let key: [u8; 32] = hello.session_key.as_slice().try_into().map_err(|_| missing())?;
+        let (role, deed, paths) = match &hello.destination {
+            Some(path) => (Role::Sink, Deed::Write, vec![path.as_slice()]),
+            None => (Role::Source, Deed::Read, hello.sources.iter().map(Vec::as_slice).collect()),
+        };
+        let protection = (!spec.dry_run).then_some(spec.protection);
+        let request = Request { deed, paths, token: &hello.token, protection, spec: Some(&spec), settings };
+        let admission = house.admit(request)?;
+        let Admission { base, paths, settings, door, addresses, caller } = admission;
+        let settings = settings.within_memory(1, spec.slot_bytes)?;
+        let asked = hello.sources.iter().map(|path| OsStr::from_bytes(path).into()).collect();
+        let initiator = caller.filter(|_| !hello.third_party);
+        let (door, key, allows_fabric) =
+            (Some((door, addresses)), SessionKey::new(key), house.allows_fabric());
+        Ok(Responder {
+            role,
+            spec,
+            settings,
+            base,
+            paths,
+            asked,
+            door,
+            initiator,
+            key,
+            slots,
+            allows_fabric,
+            hello,
+        })
+    }
+
+    /// Which end dials first.
+    fn first_dialer(&self) -> FirstDialer {
+        first_dialer(self.spec.dial_from, self.role.other())
+    }
+
+    fn agree(&mut self, link: &mut Link, abort: &Abort) -> Result<Agreement, SessionError> {
+        let listens = self.first_dialer() == FirstDialer::Initiator && !self.spec.dry_run;
+        let door = self.door.take().filter(|_| listens);
+        let segment_bytes = self.settings.segment_bytes;
+        // Without a port the initiator finds nobody listening, says so, and the data takes the pipe.
+        let (listener, listening) =
+            door.and_then(|(door, addresses)| listen(door, &addresses, segment_bytes).ok()).unzip();
+        let choice = fabric::choose(self.hello.fabric.as_ref(), self.allows_fabric);
+        let mut fabric = fabric::chosen(self.hello.fabric.as_ref(), choice.as_ref());
+        let welcome = Welcome {
+            software: env!("CARGO_PKG_VERSION").into(),
+            listening,
+            fabric: choice,
+            ..Welcome::default()
+        };
+        let placement = HostPlacement::detect(&self.settings);
+        let (mut end, lane_count) = match self.role {
+            Role::Sink => self.welcome_source(link, welcome, &placement)?,
+            Role::Source => self.welcome_sink(link, welcome, &placement)?,
+        };
+        let streams = if self.spec.dry_run { Vec::new() } else { self.connect(link, listener, lane_count)? };
+        fabric::check_streams(&mut fabric, &streams)?;
+        end.open(&self.spec, &mut Wait::new(Some(link), None, abort))?;
+        Ok(Agreement { end, streams, lane_count, fabric, placement })
+    }
+
+    /// This end is the sink: it says what the destination is like, and hears where the tree goes.
+    fn welcome_source(
+        &self,
+        link: &mut Link,
+        mut welcome: Welcome,
+        placement: &HostPlacement,
+    ) -> Result<(PreparedEnd, usize), SessionError> {
+        let path = self.paths.first().ok_or(SessionError::Internal)?;
+        let identity = self.hello.transfer.as_ref().map(TransferIdentity::from_message).transpose()?;
+        let journal = JournalAccess::of(&self.settings, identity.as_ref());
+        let destination = Destination::look(&self.base, path, &self.settings, journal)?;
+        let lane_count = self.lane_count(placement, destination.storage().depth());
+        welcome.lanes = lane_count as u32;
+        welcome.sink = Some(destination.to_message(self.settings.slot_count(self.spec.slot_bytes)));
+        say(link, Control::Welcome(welcome))?;
+        let Control::Place(place) = expect(link, &self.slots, Instant::now() + self.settings.stall)? else {
+            return Err(SessionError::Protocol("no place".into()));
+        };
+        // Of a third party the initiator says what it may send.
+        let asked = self.hello.third_party.then_some(&*self.asked);
+        let sink = PreparedSink::new(destination, &self.spec, &place, asked)?;
+        Ok((PreparedEnd::Sink(Box::new(sink)), lane_count))
+    }
+
+    /// This end is the source: it knows the destination from the hello, and says where the tree goes.
+    fn welcome_sink(
+        &mut self,
+        link: &mut Link,
+        mut welcome: Welcome,
+        placement: &HostPlacement,
+    ) -> Result<(PreparedEnd, usize), SessionError> {
+        self.paths = expanded(&self.base, &self.paths)?;
+        let file_systems = self.settings.file_systems(&self.base)?;
+        let sink = self.hello.sink.as_ref();
+        let source =
+            PreparedSource::new(&self.base, &self.paths, &self.spec, &self.settings, file_systems, sink)?;
+        let lane_count = self.lane_count(placement, source.setup.storage.depth);
+        welcome.lanes = lane_count as u32;
+        welcome.place = Some(source.place_message());
+        welcome.kept = Kept::ALL.bits();
+        say(link, Control::Welcome(welcome))?;
+        Ok((PreparedEnd::Source(Box::new(source)), lane_count))
+    }
+
+    /// As many lanes as both ends would like, where the storage here would like `depth` requests at a time.
+    fn lane_count(&self, placement: &HostPlacement, depth: u32) -> usize {
+        let here = lanes::wish(&self.settings, placement.lane_places(), depth, self.spec.slot_bytes);
+        lanes::agree(here, self.hello.lanes.unwrap_or(here))
+    }
+
+    fn connect(
+        &self,
+        link: &mut Link,
+        listener: Option<Listener>,
+        lane_count: usize,
+    ) -> Result<Vec<Stream>, SessionError> {
+        let is_direct = !self.hello.third_party;
+        let keys = session_keys(link, &self.key, &self.spec, lane_count, is_direct)?;
+        let to_dial = match self.first_dialer() {
+            FirstDialer::Responder => self.hello.listening.clone(),
+            FirstDialer::Initiator => match connect::serve_or_wait(link, &self.slots, listener, &keys)? {
+                Served::Streams(streams) => return Ok(streams),
+                Served::Failed(_) => return Ok(Vec::new()),
+                Served::DialMe(listening) => Some(listening),
+            },
+        };
+        let streams = StreamCount::new(self.spec.streams, lane_count as u16, self.settings.tunes);
+        let host = self.initiator.map(|address| address.to_string());
+        let dialling =
+            connect::dial_only(link, host.as_deref(), to_dial.as_ref(), &keys, streams, &self.settings)?;
+        if let Err(problem) = &dialling {
+            connect::tell_failure(link, problem)?;
+        }
+        Ok(dialling.unwrap_or_default())
+    }
+}

@@ -1,0 +1,477 @@
+//! A transfer between two far ends (third-party transfer): this process calls both, tells them one session key, has one of them
+//! dial the other, and then passes on what they say to each other. The data goes between the two; with `relays` it comes
+//! through here, over the control channels.
+//!
+//! To each end this process is the caller, as in any session: it tells the sink where to write, the source what the sink is
+//! like, and the sink where the source wants the tree. The session key, which both channels carry encrypted, is all that the
+//! two need to trust each other's data connections: it is good for this transfer only.
+
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use carrack_machine::SlotPool;
+use carrack_model::limits::{LANES_MAX, SLOT_COUNT_MIN};
+use carrack_model::{DialFrom, Event, Protection, TransferSpec};
+use carrack_transport::{Link, LinkInput, resolve};
+use carrack_wire::auth::SessionKey;
+use carrack_wire::message::{Control, DialFailed, Hello, Lanes, Listening, SinkState, Welcome};
+use carrack_wire::to_json;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::connect::DIAL_TIMEOUT;
+use super::fabric;
+use super::handshake::{
+    FirstWord, check_list_fits, expect, explained, new_key, no_slots, receive_preamble, refuse, say,
+    send_preamble,
+};
+use super::outcome::Ended;
+use super::prepared::{placed, tell_lacking};
+use crate::abort::Abort;
+use crate::counters::BothEnds;
+use crate::error::SessionError;
+use crate::presence::Presence;
+use crate::report::{Observer, to_event};
+use crate::role::Role;
+use crate::settings::{FarEnds, Settings, Transfer, TransferIdentity};
+
+/// Messages that may wait for an end before the other one is no more read.
+const QUEUE_MAX: usize = 256;
+
+/// How long the last messages may take.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+
+pub(super) fn run(
+    transfer: &Transfer,
+    ends: FarEnds,
+    observer: &dyn Observer,
+    abort: &Abort,
+) -> Result<Ended, SessionError> {
+    fabric::refuse(&transfer.settings, "objects between two far hosts go over TCP")?;
+    let slot_bytes = transfer.spec.slot_bytes;
+    let link = |channel| {
+        let link = Link::new(channel, slot_bytes);
+        link.map_err(SessionError::local("setting up the control channel"))
+    };
+    let mut links = Links { source: link(ends.source.channel)?, sink: link(ends.sink.channel)? };
+    for link in links.both() {
+        link.interrupt_on(Some(
+            abort.readiness_owned().map_err(SessionError::local("watching for signals"))?,
+        ));
+    }
+    let spec = TransferSpec { dial_from: DialFrom::Either, ..transfer.spec.clone() };
+    let third_party = ThirdPartyTransfer {
+        transfer,
+        spec,
+        key: new_key()?,
+        slots: no_slots()?,
+        source_token: &ends.source.token,
+        sink_token: &ends.sink.token,
+        hosts: (&ends.source.host, &ends.sink.host),
+        relays: ends.relays || transfer.settings.over_control,
+        observer,
+    };
+    let agreed = third_party.agree(&mut links);
+    links.both().into_iter().for_each(|link| link.interrupt_on(None));
+    if let Err(error) = agreed {
+        let error = if abort.is_set() { abort.error() } else { error };
+        links.both().into_iter().for_each(|link| refuse(link, &error));
+        return Err(error);
+    }
+    Controller::new(links, &third_party, observer, abort)?.run()
+}
+
+/// The ways to the two ends.
+struct Links {
+    source: Link,
+    sink: Link,
+}
+
+impl Links {
+    fn both(&mut self) -> [&mut Link; 2] {
+        [&mut self.source, &mut self.sink]
+    }
+
+    fn of(&mut self, side: Role) -> &mut Link {
+        match side {
+            Role::Source => &mut self.source,
+            Role::Sink => &mut self.sink,
+        }
+    }
+}
+
+/// The transfer for which both ends are called.
+struct ThirdPartyTransfer<'a> {
+    transfer: &'a Transfer,
+    /// The same for both: their keys are bound to it. Who dials is said when the time comes.
+    spec: TransferSpec,
+    key: SessionKey,
+    slots: SlotPool,
+    source_token: &'a str,
+    sink_token: &'a str,
+    /// Of the source, of the sink.
+    hosts: (&'a str, &'a str),
+    relays: bool,
+    observer: &'a dyn Observer,
+}
+
+impl ThirdPartyTransfer<'_> {
+    fn agree(&self, links: &mut Links) -> Result<(), SessionError> {
+        // Both start meanwhile.
+        let said = links.both().map(send_preamble);
+        let stall = self.transfer.settings.stall;
+        let heard = links.both().map(|link| receive_preamble(link, FirstWord::OfResponder(stall)));
+        let ends = [Role::Source, Role::Sink];
+        // Whoever does not listen may still have printed why.
+        for (role, answer) in ends.into_iter().cycle().zip(heard.into_iter().chain(said)) {
+            answer.map_err(|error| SessionError::At { role, error: Box::new(error) })?;
+        }
+
+        say(&mut links.sink, Control::Hello(self.hello_to_sink()))?;
+        let from_sink = self.welcome(links, Role::Sink)?;
+        let lane_count = from_sink.lanes;
+        let sink =
+            from_sink.sink.ok_or_else(|| SessionError::Protocol("nothing about the destination".into()))?;
+        let hello = self.hello_to_source(sink, lane_count);
+        check_list_fits(&self.transfer.settings, &hello)?;
+        say(&mut links.source, Control::Hello(hello))?;
+        let from_source = self.welcome(links, Role::Source)?;
+        tell_lacking(&self.transfer.settings, from_source.kept, self.observer);
+        if from_source.lanes != lane_count {
+            return Err(SessionError::Protocol("the two ends disagree on their lanes".into()));
+        }
+        let place =
+            from_source.place.ok_or_else(|| SessionError::Protocol("no place for the tree".into()))?;
+        self.observer.event(&placed(place.clone()));
+        say(&mut links.sink, Control::Place(place))?;
+        if self.spec.dry_run {
+            return Ok(());
+        }
+        self.connect(links, from_source.listening, from_sink.listening)
+    }
+
+    fn welcome(&self, links: &mut Links, role: Role) -> Result<Welcome, SessionError> {
+        let link = links.of(role);
+        let heard = expect(link, &self.slots, Instant::now() + self.transfer.settings.stall);
+        let welcome =
+            heard.map_err(|error| explained(link, &self.slots, error)).and_then(|heard| match heard {
+                Control::Welcome(welcome) => Ok(welcome),
+                _ => Err(SessionError::Protocol("no welcome".into())),
+            });
+        welcome.map_err(|error| SessionError::At { role, error: Box::new(error) })
+    }
+
+    fn hello_to_sink(&self) -> Hello {
+        let wanted = self.transfer.settings.lanes as u32;
+        let most = if self.relays { 1 } else { LANES_MAX as u32 };
+        Hello {
+            destination: Some(self.transfer.destination.as_os_str().as_bytes().to_vec()),
+            // What was asked for: the source may write nothing else.
+            sources: self.source_paths(),
+            lanes: Some(Lanes {
+                wanted: wanted.clamp(1, most),
+                most: if wanted > 0 { wanted.min(most) } else { most },
+            }),
+            token: self.sink_token.into(),
+            ..self.hello(&self.transfer.settings.for_sink())
+        }
+    }
+
+    /// The sink has decided on the lanes; where the data comes through here, this process' slots are the limit too.
+    fn hello_to_source(&self, mut sink: SinkState, lanes: u32) -> Hello {
+        if self.relays {
+            sink.credits = sink.credits.min(self.relay_slots() as u32);
+        }
+        Hello {
+            sources: self.source_paths(),
+            sink: Some(sink),
+            lanes: Some(Lanes { wanted: lanes, most: lanes }),
+            token: self.source_token.into(),
+            ..self.hello(&Settings { lanes: lanes as usize, ..self.transfer.settings.clone() })
+        }
+    }
+
+    fn hello(&self, settings: &Settings) -> Hello {
+        Hello {
+            software: env!("CARGO_PKG_VERSION").into(),
+            session_key: self.key.as_bytes().to_vec(),
+            spec: to_json(&self.spec),
+            settings: settings.to_json(),
+            third_party: true,
+            transfer: self.transfer.identity.as_ref().map(TransferIdentity::to_message),
+            ..Hello::default()
+        }
+    }
+
+    fn source_paths(&self) -> Vec<Vec<u8>> {
+        let bytes = |path: &PathBuf| path.as_os_str().as_bytes().to_vec();
+        self.transfer.sources.iter().map(bytes).collect()
+    }
+
+    fn relay_slots(&self) -> usize {
+        (self.transfer.settings.slot_count(self.spec.slot_bytes) as usize).max(SLOT_COUNT_MIN)
+    }
+
+    /// Has one end dial the other. Both wait for the other to dial, or for a word.
+    fn connect(
+        &self,
+        links: &mut Links,
+        source: Option<Listening>,
+        sink: Option<Listening>,
+    ) -> Result<(), SessionError> {
+        if self.relays {
+            let failed =
+                || Control::DialFailed(DialFailed { problem: "the caller passes the data on".into() });
+            return links.both().into_iter().try_for_each(|link| say(link, failed()));
+        }
+        let (dialler, listening, host) = match self.transfer.spec.dial_from {
+            DialFrom::Either | DialFrom::Source => (Role::Source, sink, self.hosts.1),
+            DialFrom::Sink => (Role::Sink, source, self.hosts.0),
+        };
+        let listening =
+            listening.ok_or_else(|| self.unreachable(dialler, "the other one has no port to listen on"))?;
+        say(links.of(dialler), Control::Dial(with_addresses_of(listening, host)))
+    }
+
+    fn unreachable(&self, dialler: Role, problem: &str) -> SessionError {
+        let (source, sink) = self.hosts;
+        let (from, to, other) = match dialler {
+            Role::Source => (source, sink, "sink"),
+            Role::Sink => (sink, source, "source"),
+        };
+        SessionError::refused(
+            format!("{from} can't reach {to}: {problem}"),
+            format!(
+                "have the other end dial with --connect-from {other}, open a port range and name it with --ports, or let \
+                 the data pass through this host with --relay"
+            ),
+        )
+    }
+}
+
+/// The addresses that the end named, and behind them those that it has from here.
+fn with_addresses_of(mut listening: Listening, host: &str) -> Listening {
+    let resolved = resolve(host, 0, DIAL_TIMEOUT).into_iter().flatten();
+    for address in resolved.map(|address| IpAddr::to_string(&address.ip())) {
+        if !listening.addresses.contains(&address) {
+            listening.addresses.push(address);
+        }
+    }
+    listening
+}
+
+/// Passes on what the two ends say to each other, and hears what it is.
+struct Controller<'a> {
+    links: Links,
+    third_party: &'a ThirdPartyTransfer<'a>,
+    observer: &'a dyn Observer,
+    abort: &'a Abort,
+    /// For objects that pass through.
+    slots: SlotPool,
+    both: BothEnds,
+    before: BothEnds,
+    last_heard: [Instant; 2],
+    presence: Presence,
+    is_announced: bool,
+    /// What the first end that gave up said.
+    given_up: Option<SessionError>,
+    is_over: bool,
+}
+
+impl<'a> Controller<'a> {
+    fn new(
+        links: Links,
+        third_party: &'a ThirdPartyTransfer<'a>,
+        observer: &'a dyn Observer,
+        abort: &'a Abort,
+    ) -> Result<Controller<'a>, SessionError> {
+        let slot_bytes = third_party.spec.slot_bytes as usize;
+        let slots = match third_party.relays {
+            true => SlotPool::new((third_party.relay_slots() * slot_bytes) as u64, slot_bytes)?,
+            false => no_slots()?,
+        };
+        Ok(Controller {
+            links,
+            third_party,
+            observer,
+            abort,
+            slots,
+            both: BothEnds::default(),
+            before: BothEnds::default(),
+            last_heard: [Instant::now(); 2],
+            presence: Presence::new(Instant::now()),
+            is_announced: false,
+            given_up: None,
+            is_over: false,
+        })
+    }
+
+    fn run(mut self) -> Result<Ended, SessionError> {
+        let result = self.pass_on();
+        if let Err(error) = &result {
+            let message = error.to_message();
+            for link in self.links.both() {
+                link.queue_control(Control::Abort(message.clone()).to_body());
+            }
+        }
+        for link in self.links.both() {
+            // An end may be gone; then nobody is left to be told.
+            let _ = link.flush_by(Instant::now() + LAST_WORDS);
+        }
+        Ok((self.both, result))
+    }
+
+    fn pass_on(&mut self) -> Result<(), SessionError> {
+        loop {
+            if self.abort.is_set() {
+                return Err(self.abort.error());
+            }
+            self.check_silence()?;
+            for side in [Role::Source, Role::Sink] {
+                if !self.hear(side)? {
+                    return self.ended();
+                }
+            }
+            // An end that is gone is noticed where it is read from.
+            self.links.both().into_iter().for_each(|link| drop(link.flush()));
+            self.sleep()?;
+        }
+    }
+
+    /// One end has left. What it said last was passed on.
+    fn ended(&mut self) -> Result<(), SessionError> {
+        match self.given_up.take() {
+            Some(error) => Err(error),
+            None if self.is_over => Ok(()),
+            None => Err(SessionError::PeerGone),
+        }
+    }
+
+    /// Passes on what `side` says, as far as the other one takes it; false if it has left.
+    fn hear(&mut self, side: Role) -> Result<bool, SessionError> {
+        let other = side.other();
+        while self.links.of(other).queued_count() < QUEUE_MAX {
+            match self.links.of(side).receive(&self.slots) {
+                Ok(LinkInput::Control { lane, body }) => {
+                    self.listen(side, lane, &body)?;
+                    self.links.of(other).queue_control_for(lane, body);
+                }
+                Ok(LinkInput::Object(incoming)) if self.third_party.relays && side == Role::Source => {
+                    self.links.sink.queue_object(&incoming.header, incoming.slot);
+                }
+                Ok(LinkInput::Object(_)) => {
+                    return Err(SessionError::Protocol("data that was to go directly".into()));
+                }
+                Ok(LinkInput::Pending) => return Ok(true),
+                Ok(LinkInput::Closed) => return Ok(false),
+                Err(error) if self.is_over => drop(error),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(true)
+    }
+
+    fn listen(&mut self, side: Role, lane: u32, body: &[u8]) -> Result<(), SessionError> {
+        let message = Control::from_body(body)?;
+        if let Control::DialFailed(told) = &message {
+            let dialler = if self.third_party.transfer.spec.dial_from == DialFrom::Sink {
+                Role::Sink
+            } else {
+                Role::Source
+            };
+            let problem = carrack_model::escape(told.problem.as_bytes());
+            return Err(self.third_party.unreachable(dialler, &problem));
+        }
+        self.announce();
+        if let Some(event) = to_event(&message, side.side()) {
+            self.observer.event(&event);
+        }
+        match (side, message) {
+            (Role::Source, Control::Counters(counters)) => self.both.source = counters,
+            (Role::Source, Control::Finish(finish)) if lane == 0 => {
+                self.both.source = finish.counters.unwrap_or(self.both.source);
+            }
+            (Role::Sink, Control::ObjectsDone(done)) => {
+                self.both.answered += (done.written.len() + done.corrupt.len()) as u64;
+            }
+            (Role::Sink, Control::Counters(counters)) => {
+                self.both.sink = counters;
+                self.observer.event(&Event::Progress(self.both.progress(&self.before)));
+                self.before = self.both;
+            }
+            // The first lane ends last.
+            (Role::Sink, Control::Finished(counters)) if lane == 0 => {
+                self.both.sink = counters;
+                self.is_over = true;
+            }
+            (_, Control::Abort(told)) => {
+                self.given_up.get_or_insert(SessionError::from_abort(told));
+            }
+            (_, Control::Refuse(told)) => {
+                self.given_up.get_or_insert(SessionError::from_refusal(told));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The first word of the session: the data connections stand.
+    fn announce(&mut self) {
+        if std::mem::replace(&mut self.is_announced, true) {
+            return;
+        }
+        let TransferSpec { protection, cipher, streams, .. } = self.third_party.spec;
+        let (transport, protection) = match self.third_party.relays {
+            true => ("relay", Protection::Private),
+            false => ("direct", protection),
+        };
+        self.observer.event(&Event::Connected {
+            streams: u32::from(streams),
+            lanes: 1,
+            transport,
+            protection: Some(protection),
+            cipher: (protection.seals() && !self.third_party.relays).then_some(cipher),
+        });
+    }
+
+    /// While the data connections are being made the ends have nothing to say.
+    fn check_silence(&mut self) -> Result<(), SessionError> {
+        let now = Instant::now();
+        let missed = self.presence.missed(now);
+        let stall = self.third_party.transfer.settings.stall;
+        let longest = if self.is_announced { stall } else { stall.max(DIAL_TIMEOUT) };
+        self.last_heard.iter_mut().for_each(|heard| *heard += missed);
+        match self.last_heard.iter().any(|&heard| now.saturating_duration_since(heard) > longest) {
+            true => Err(SessionError::PeerStalled(longest.as_secs())),
+            false => Ok(()),
+        }
+    }
+
+    fn sleep(&mut self) -> Result<(), SessionError> {
+        let Links { source, sink } = &self.links;
+        let mut fds = vec![PollFd::from_borrowed_fd(self.abort.readiness(), PollFlags::IN)];
+        for (link, other) in [(source, sink), (sink, source)] {
+            let reads = if other.queued_count() < QUEUE_MAX { PollFlags::IN } else { PollFlags::empty() };
+            let writes = if link.queued_count() > 0 { PollFlags::OUT } else { PollFlags::empty() };
+            // One that is not wanted is left out: poll would report at once, and again, that its other end has left.
+            let wanted = [(link.input(), reads), (link.output(), writes)].into_iter();
+            let wanted = wanted.filter(|(_, flags)| !flags.is_empty());
+            fds.extend(wanted.map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)));
+        }
+        let longest = Timespec { tv_sec: 1, tv_nsec: 0 };
+        match poll(&mut fds, Some(&longest)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(SessionError::local("waiting")(error.into())),
+        }
+        let (now, [from_source, from_sink]) = (Instant::now(), [source.input(), sink.input()]);
+        let has_come = |input: BorrowedFd<'_>| {
+            let is_it = |fd: &PollFd<'_>| fd.as_fd().as_raw_fd() == input.as_raw_fd();
+            fds.iter().any(|fd| is_it(fd) && fd.revents().contains(PollFlags::IN))
+        };
+        let heard = [has_come(from_source), has_come(from_sink)];
+        self.last_heard.iter_mut().zip(heard).filter(|(_, heard)| *heard).for_each(|(last, _)| *last = now);
+        Ok(())
+    }
+}

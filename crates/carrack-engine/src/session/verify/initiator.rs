@@ -1,0 +1,118 @@
+//! The initiator, which the user started: it asks a far end, and checks what it is told.
+
+use std::collections::VecDeque;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use carrack_machine::SlotPool;
+use carrack_transport::Link;
+use carrack_wire::message::{Control, Verify, VerifyEnd};
+
+use super::message::{of_question, to_answer};
+use super::polling::{flush, hear, sleep};
+use crate::abort::Abort;
+use crate::error::SessionError;
+use crate::examine::{Answer, Manners, Question};
+use crate::session::handshake::{
+    ANSWER_TIMEOUT, FirstWord, explained, no_slots, receive_preamble, say, send_preamble,
+};
+use crate::settings::Peer;
+
+/// Control messages only.
+const SLOT_BYTES: u32 = carrack_model::limits::SLOT_BYTES_MIN as u32;
+
+/// Silence after which the other end counts as dead: it says that it works three times as often at least.
+const PATIENCE: Duration = Duration::from_millis(carrack_model::limits::STALL_MS_DEFAULT as u64);
+
+/// How long the other end may take to close its side.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// A far end that answers questions.
+pub(crate) struct FarExaminer {
+    link: Link,
+    slots: SlotPool,
+    abort: Abort,
+    /// Asked and not answered.
+    asked: VecDeque<Question>,
+}
+
+impl FarExaminer {
+    /// Begins the session.
+    pub(crate) fn call(
+        peer: Peer,
+        path: &Path,
+        is_destination: bool,
+        manners: Manners,
+        abort: &Abort,
+    ) -> Result<FarExaminer, SessionError> {
+        let mut link = Link::new(peer.channel, SLOT_BYTES)
+            .map_err(SessionError::local("setting up the control channel"))?;
+        let readiness = abort.readiness_owned().map_err(SessionError::local("watching for signals"))?;
+        link.interrupt_on(Some(readiness));
+        let slots = no_slots()?;
+        let wanted = Verify {
+            software: env!("CARGO_PKG_VERSION").into(),
+            path: path.as_os_str().as_bytes().to_vec(),
+            token: peer.token,
+            past_cache: manners.past_cache,
+            is_destination,
+            threads: u32::try_from(manners.threads).unwrap_or(0),
+        };
+        // Whoever does not listen may still have printed why.
+        let said = send_preamble(&mut link).and_then(|()| say(&mut link, Control::Verify(wanted)));
+        match receive_preamble(&mut link, FirstWord::OfResponder(ANSWER_TIMEOUT)).and(said) {
+            Ok(()) => Ok(FarExaminer { link, slots, abort: abort.clone(), asked: VecDeque::new() }),
+            Err(_) if abort.is_set() => Err(SessionError::Interrupted),
+            Err(error) => Err(explained(&mut link, &slots, error)),
+        }
+    }
+
+    /// Asks. It goes out when [`FarExaminer::hear`] waits at the latest.
+    pub(crate) fn ask(&mut self, question: Question) -> Result<(), SessionError> {
+        self.link.queue_control(of_question(&question).to_body());
+        self.asked.push_back(question);
+        flush(&mut self.link).map(drop).map_err(|error| self.explain(error))
+    }
+
+    /// The answer to the oldest question.
+    pub(crate) fn hear(&mut self) -> Result<Answer, SessionError> {
+        let question = self.asked.pop_front().ok_or(SessionError::Internal)?;
+        let message = self.next().map_err(|error| self.explain(error))?;
+        to_answer(message, &question)
+    }
+
+    /// Ends the session in good order; all questions were answered.
+    pub(crate) fn end(mut self) -> Result<(), SessionError> {
+        say(&mut self.link, Control::VerifyEnd(VerifyEnd {}))?;
+        // To close before the other end has read it could lose it. That it does not close in time changes nothing.
+        let deadline = Instant::now() + LAST_WORDS;
+        while let Ok(Some(_)) = self.link.receive_control_by(&self.slots, deadline) {}
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<Control, SessionError> {
+        let mut last_heard = Instant::now();
+        loop {
+            if self.abort.is_set() {
+                return Err(SessionError::Interrupted);
+            }
+            let is_flushed = flush(&mut self.link)?;
+            match hear(&mut self.link, &self.slots)? {
+                Some(Control::Heartbeat(_)) => last_heard = Instant::now(),
+                Some(message) => return Ok(message),
+                None if last_heard.elapsed() > PATIENCE => {
+                    return Err(SessionError::PeerStalled(PATIENCE.as_secs()));
+                }
+                None => sleep(&self.link, is_flushed, &[self.abort.readiness()], last_heard + PATIENCE)?,
+            }
+        }
+    }
+
+    fn explain(&mut self, error: SessionError) -> SessionError {
+        match self.abort.is_set() {
+            true => SessionError::Interrupted,
+            false => explained(&mut self.link, &self.slots, error),
+        }
+    }
+}

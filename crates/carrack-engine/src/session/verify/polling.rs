@@ -1,0 +1,69 @@
+//! The control channel of such a session at either end: what can be written is written, what has come is read, and both ends
+//! sleep in `poll`.
+
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use carrack_machine::SlotPool;
+use carrack_transport::{Link, LinkInput, TransportError};
+use carrack_wire::message::Control;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::error::SessionError;
+
+/// An end that works on a question says so this often.
+pub(super) const HEARTBEAT: Duration = Duration::from_secs(10);
+
+/// Writes what can be written; true when nothing is left.
+pub(super) fn flush(link: &mut Link) -> Result<bool, SessionError> {
+    link.flush().map_err(|_| SessionError::PeerGone)
+}
+
+/// The next message that is there already.
+pub(super) fn hear(link: &mut Link, slots: &SlotPool) -> Result<Option<Control>, SessionError> {
+    let body = match link.receive(slots) {
+        Ok(LinkInput::Control { lane: 0, body }) => body,
+        Ok(LinkInput::Control { .. } | LinkInput::Object(_)) => {
+            return Err(SessionError::Protocol("what has no place in this session".into()));
+        }
+        Ok(LinkInput::Pending) => return Ok(None),
+        Ok(LinkInput::Closed) | Err(TransportError::Io(_) | TransportError::Truncated) => {
+            return Err(SessionError::PeerGone);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    match Control::from_body(&body)? {
+        Control::Refuse(message) => Err(SessionError::from_refusal(message)),
+        Control::Abort(message) => Err(SessionError::from_abort(message)),
+        message => Ok(Some(message)),
+    }
+}
+
+/// Sleeps until the link or one of the others has something, until `until` at most.
+pub(super) fn sleep(
+    link: &Link,
+    is_flushed: bool,
+    others: &[BorrowedFd<'_>],
+    until: Instant,
+) -> Result<(), SessionError> {
+    if link.has_unread() {
+        return Ok(());
+    }
+    let output = if is_flushed { PollFlags::empty() } else { PollFlags::OUT };
+    let mut fds = vec![
+        PollFd::from_borrowed_fd(link.input(), PollFlags::IN),
+        PollFd::from_borrowed_fd(link.output(), output),
+    ];
+    fds.extend(others.iter().map(|&fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+    wait(&mut fds, until)
+}
+
+/// `poll` until a time.
+pub(crate) fn wait(fds: &mut [PollFd<'_>], until: Instant) -> Result<(), SessionError> {
+    let left = until.saturating_duration_since(Instant::now());
+    let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+    match poll(fds, Some(&timeout)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(SessionError::local("waiting")(error.into())),
+    }
+}

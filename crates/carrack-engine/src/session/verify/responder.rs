@@ -1,0 +1,115 @@
+//! The responder: it asks the house, and answers questions in their order, as many of them open as both ends allow.
+
+use std::time::{Duration, Instant};
+
+use carrack_machine::SlotPool;
+use carrack_transport::Link;
+use carrack_wire::message::{Control, Heartbeat, Verify};
+
+use super::message::{of_answer, to_question};
+use super::polling::{HEARTBEAT, flush, hear, sleep};
+use crate::abort::Abort;
+use crate::error::SessionError;
+use crate::examine::{Bench, Manners, QUESTIONS_MAX, Top};
+use crate::session::house::{Admission, Deed, House, Request};
+use crate::settings::Settings;
+
+/// How long a caller may ask nothing, where the house says nothing else.
+const PATIENCE: Duration = Duration::from_secs(3_600);
+
+/// Answers one caller to its end. The errors are for the caller, who does not know them yet.
+pub(in crate::session) fn answer(
+    link: &mut Link,
+    house: &dyn House,
+    slots: &SlotPool,
+    abort: &Abort,
+    wanted: &Verify,
+) -> Result<(), SessionError> {
+    let admission = house.admit(Request {
+        deed: Deed::Verify,
+        paths: vec![&wanted.path],
+        token: &wanted.token,
+        protection: None,
+        spec: None,
+        settings: Settings { io_threads: wanted.threads as usize, ..Settings::default() },
+    })?;
+    let bench = bench(&admission, wanted)?;
+    let patience = admission.settings.idle.unwrap_or(PATIENCE);
+    Answering { link, slots, bench, abort, patience, is_over: false }.run()
+}
+
+/// As many threads as the memory that it gets has slots.
+fn bench(admission: &Admission, wanted: &Verify) -> Result<Bench, SessionError> {
+    let path = admission.paths.first().ok_or(SessionError::Internal)?;
+    let top = Top::open(&admission.base, path, wanted.is_destination);
+    let settings = &admission.settings;
+    let slots = (settings.pool_bytes / crate::examine::WHOLE_BYTES_MAX).max(1);
+    let threads = settings.io_threads.min(usize::try_from(slots).unwrap_or(usize::MAX));
+    let manners = Manners { threads, past_cache: wanted.past_cache, rate: settings.scheduling.rate };
+    Bench::new(top, manners)
+}
+
+struct Answering<'a> {
+    link: &'a mut Link,
+    slots: &'a SlotPool,
+    bench: Bench,
+    abort: &'a Abort,
+    patience: Duration,
+    /// The caller said so.
+    is_over: bool,
+}
+
+impl Answering<'_> {
+    fn run(mut self) -> Result<(), SessionError> {
+        let mut last_said = Instant::now();
+        let mut last_heard = Instant::now();
+        loop {
+            self.bench.listen();
+            if self.abort.is_set() {
+                return Err(SessionError::Interrupted);
+            }
+            while let Some(answer) = self.bench.take_answer()? {
+                self.link.queue_control(of_answer(answer).to_body());
+                last_said = Instant::now();
+            }
+            if last_said.elapsed() >= HEARTBEAT && self.link.queued_count() == 0 {
+                self.link.queue_control(Control::Heartbeat(Heartbeat {}).to_body());
+                last_said = Instant::now();
+            }
+            let is_flushed = flush(self.link)?;
+            if self.hear_all()? || self.bench.open_count() > 0 {
+                last_heard = Instant::now();
+            }
+            if self.is_over && self.bench.open_count() == 0 && is_flushed {
+                return Ok(());
+            }
+            if last_heard.elapsed() > self.patience {
+                return Err(SessionError::PeerStalled(self.patience.as_secs()));
+            }
+            let others = [self.bench.readiness(), self.abort.readiness()];
+            sleep(self.link, is_flushed, &others, Instant::now() + HEARTBEAT)?;
+        }
+    }
+
+    /// Takes what was said; whether that was anything.
+    fn hear_all(&mut self) -> Result<bool, SessionError> {
+        let mut has_heard = false;
+        while let Some(message) = hear(self.link, self.slots)? {
+            has_heard = true;
+            match message {
+                Control::VerifyEnd(_) => self.is_over = true,
+                _ if self.is_over => return Err(SessionError::Protocol("a question after the end".into())),
+                message => self.ask(message)?,
+            }
+        }
+        Ok(has_heard)
+    }
+
+    fn ask(&mut self, message: Control) -> Result<(), SessionError> {
+        if self.bench.open_count() + self.link.queued_count() >= 2 * QUESTIONS_MAX {
+            return Err(SessionError::Protocol("more questions at a time than are allowed".into()));
+        }
+        self.bench.ask(to_question(message)?);
+        Ok(())
+    }
+}

@@ -1,0 +1,118 @@
+//! Answers that the comm thread has not sent yet: several travel in one message.
+//!
+//! I/O threads and a spill's add to them, the comm thread takes them.
+
+use std::mem;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use carrack_wire::message::ObjectsDone;
+
+/// Answers that travel together: one message for sixteen objects costs little, and a source with as many credits
+/// does not miss them meanwhile.
+const ANSWERS_AT_ONCE: usize = 16;
+
+/// The outcome of an object.
+#[derive(Clone, Copy)]
+pub(super) enum Answer {
+    /// It is at its place, or its file is given up; its slot is free again.
+    Written,
+    /// It failed its check; its slot is free again.
+    Corrupt,
+    /// It is on flash, and answered once more when it has come to its end.
+    SetAside,
+}
+
+/// The answers of one lane.
+pub(super) struct AnswerBatch {
+    waiting: Mutex<ObjectsDone>,
+    /// Objects that have come to their end, in all.
+    answered: AtomicU64,
+    /// Answers that are sent at once rather than a moment later.
+    at_once: usize,
+}
+
+fn count(waiting: &ObjectsDone) -> usize {
+    waiting.written.len() + waiting.corrupt.len() + waiting.set_aside.len()
+}
+
+impl AnswerBatch {
+    /// For a lane with so many slots.
+    pub(super) fn new(slot_count: usize) -> AnswerBatch {
+        let at_once = ANSWERS_AT_ONCE.min(slot_count / 8).max(1);
+        assert!(
+            at_once <= slot_count.max(1),
+            "a source without credits misses no answer that waits for others"
+        );
+        AnswerBatch { waiting: Mutex::default(), answered: AtomicU64::new(0), at_once }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, ObjectsDone> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds an answer; true if the comm thread has to be woken: by the first, after which it waits a moment for more, and by as many as
+    /// travel together.
+    pub(super) fn add(&self, object: u64, answer: Answer) -> bool {
+        // Before the answer can be sent: the source ends when it has heard of all, and is held to that.
+        if !matches!(answer, Answer::SetAside) {
+            self.answered.fetch_add(1, Relaxed);
+        }
+        let mut waiting = self.waiting();
+        match answer {
+            Answer::Written => waiting.written.push(object),
+            Answer::Corrupt => waiting.corrupt.push(object),
+            Answer::SetAside => waiting.set_aside.push(object),
+        }
+        let count = count(&waiting);
+        count == 1 || count == self.at_once
+    }
+
+    /// Takes the answers that wait, if they are as many as travel together or `is_late`; returns too whether anything waits on.
+    pub(super) fn take(&self, is_late: bool) -> (Option<ObjectsDone>, bool) {
+        let mut waiting = self.waiting();
+        let count = count(&waiting);
+        let taken = (count > 0 && (is_late || count >= self.at_once)).then(|| mem::take(&mut *waiting));
+        let waits = count > 0 && taken.is_none();
+        assert!(waits || waiting.written.is_empty(), "what is sent waits no more");
+        (taken, waits)
+    }
+
+    /// Objects that have come to their end so far.
+    pub(super) fn answered_count(&self) -> u64 {
+        self.answered.load(Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_answer_and_a_full_batch_wake_the_comm_thread() {
+        let batch = AnswerBatch::new(1_000);
+        let woken: Vec<u64> = (1..=20).filter(|&object| batch.add(object, Answer::Written)).collect();
+        assert_eq!(woken, [1, ANSWERS_AT_ONCE as u64]);
+    }
+
+    #[test]
+    fn a_few_answers_wait_until_they_are_late() {
+        let batch = AnswerBatch::new(1_000);
+        assert_eq!(batch.take(true), (None, false));
+        batch.add(1, Answer::Written);
+        batch.add(2, Answer::Corrupt);
+        batch.add(3, Answer::SetAside);
+        assert_eq!(batch.take(false), (None, true));
+        let all = ObjectsDone { written: vec![1], corrupt: vec![2], set_aside: vec![3] };
+        assert_eq!(batch.take(true), (Some(all), false));
+        assert_eq!(batch.answered_count(), 2, "what is on flash is answered once more");
+    }
+
+    #[test]
+    fn a_lane_with_few_slots_answers_sooner() {
+        let batch = AnswerBatch::new(16);
+        batch.add(1, Answer::Written);
+        batch.add(2, Answer::Written);
+        assert!(batch.take(false).0.is_some());
+    }
+}

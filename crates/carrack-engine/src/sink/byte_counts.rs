@@ -1,0 +1,72 @@
+//! Bytes of one large file: those that were written, and those that are counted as copied.
+//!
+//! I/O threads add to both; the comm thread counts holes when the file is announced.
+
+use std::sync::atomic::{AtomicU64, Ordering::AcqRel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The counts of one file.
+pub(super) struct ByteCounts {
+    size: u64,
+    /// Of a file by itself.
+    written: AtomicU64,
+    /// Nothing once the file is given up.
+    counted: Mutex<Option<u64>>,
+}
+
+impl ByteCounts {
+    /// Of a file of `size` bytes.
+    pub(super) fn new(size: u64) -> ByteCounts {
+        ByteCounts { size, written: AtomicU64::new(0), counted: Mutex::new(Some(0)) }
+    }
+
+    fn counted(&self) -> MutexGuard<'_, Option<u64>> {
+        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// So many bytes of a file by itself were written; whether that was the last of it.
+    pub(super) fn is_all_written(&self, bytes: u64) -> bool {
+        self.written.fetch_add(bytes, AcqRel) + bytes == self.size
+    }
+
+    /// Notes bytes that count as copied; false if the file was given up.
+    pub(super) fn count(&self, bytes: u64) -> bool {
+        self.counted().as_mut().map(|counted| *counted += bytes).is_some()
+    }
+
+    /// Takes back bytes that have to be copied once more; returns those that were counted.
+    pub(super) fn uncount(&self, bytes: u64) -> u64 {
+        let mut counted = self.counted();
+        let Some(counted) = counted.as_mut() else { return 0 };
+        let taken = bytes.min(*counted);
+        *counted -= taken;
+        taken
+    }
+
+    /// The file is given up: takes back all bytes that were counted, and counts none from now on.
+    pub(super) fn uncount_all(&self) -> u64 {
+        self.counted().take().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_given_up_counts_nothing() {
+        let counts = ByteCounts::new(100);
+        assert!(counts.count(60) && counts.count(20));
+        assert_eq!((counts.uncount(30), counts.uncount(70)), (30, 50), "no more than was counted");
+        assert!(counts.count(10));
+        assert_eq!((counts.uncount_all(), counts.uncount_all()), (10, 0));
+        assert!(!counts.count(10));
+        assert_eq!(counts.uncount(10), 0);
+    }
+
+    #[test]
+    fn the_last_byte_makes_it_whole() {
+        let counts = ByteCounts::new(100);
+        assert_eq!([60, 30, 10].map(|bytes| counts.is_all_written(bytes)), [false, false, true]);
+    }
+}

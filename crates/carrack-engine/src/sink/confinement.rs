@@ -1,0 +1,93 @@
+//! Which names a source may write at the top of the destination.
+//!
+//! `cp host:f new` must not write another file beside `new`, and `cp -r host:a host:b dir` nothing but `a` and `b` into
+//! `dir` (the lesson of CVE-2019-6111 in scp).
+
+use std::collections::HashSet;
+use std::fmt;
+
+use carrack_model::{Metadata, RelPath};
+use carrack_storage::NamePattern;
+
+use crate::error::SessionError;
+
+/// Names that may appear at the root of the tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Confinement {
+    /// Anything: a directory's contents go there.
+    Anything,
+    /// One file or link of this name, and nothing else.
+    OneFile(Vec<u8>),
+    /// Trees, files and links of these names.
+    Names(AskedNames),
+}
+
+/// Names that the sources may have, as typed: those with wildcards stand for others too.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AskedNames {
+    names: HashSet<Vec<u8>>,
+    patterns: Vec<NamePattern>,
+}
+
+impl AskedNames {
+    /// Of sources as typed.
+    pub(crate) fn new(names: HashSet<Vec<u8>>) -> AskedNames {
+        let patterns = names.iter().filter_map(|name| NamePattern::new(name)).collect();
+        AskedNames { names, patterns }
+    }
+
+    fn contain(&self, name: &[u8]) -> bool {
+        self.names.contains(name) || self.patterns.iter().any(|pattern| pattern.matches(name))
+    }
+}
+
+impl Confinement {
+    /// True if a section may be about `directory`, with metadata for it or without.
+    pub(crate) fn allows_section(&self, directory: &RelPath, metadata: Option<&Metadata>) -> bool {
+        match (self, directory.components().next()) {
+            (Confinement::Anything, _) => true,
+            (_, None) => metadata.is_none(),
+            (Confinement::OneFile(_), Some(_)) => false,
+            (Confinement::Names(names), Some(top)) => names.contain(top),
+        }
+    }
+
+    /// True if an entry may have `name` in `directory`, which was allowed before.
+    pub(crate) fn allows_entry(&self, directory: &RelPath, name: &[u8]) -> bool {
+        match self {
+            Confinement::OneFile(only) => name == only,
+            Confinement::Names(names) if directory.is_root() => names.contain(name),
+            Confinement::Names(_) | Confinement::Anything => true,
+        }
+    }
+}
+
+/// An error unless something of this name was asked for.
+pub(super) fn check_asked_for<N: fmt::Display>(
+    is_allowed: bool,
+    name: impl FnOnce() -> N,
+) -> Result<(), SessionError> {
+    match is_allowed {
+        true => Ok(()),
+        false => Err(SessionError::Protocol(format!("'{}' was not asked for", name()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_that_were_asked_for_appear_at_the_top() {
+        let path = |bytes: &[u8]| RelPath::new(bytes).unwrap();
+        let names = Confinement::Names(AskedNames::new([b"a".to_vec(), b"b*".to_vec()].into()));
+        assert!(names.allows_section(&path(b"a/inner"), None) && !names.allows_section(&path(b"c"), None));
+        assert!(names.allows_section(&RelPath::root(), None));
+        assert!(!names.allows_section(&RelPath::root(), Some(&Metadata::default())));
+        assert!(names.allows_entry(&RelPath::root(), b"bcd") && !names.allows_entry(&RelPath::root(), b"c"));
+        assert!(names.allows_entry(&path(b"a"), b"c"));
+        let one = Confinement::OneFile(b"a".to_vec());
+        assert!(one.allows_entry(&RelPath::root(), b"a") && !one.allows_entry(&RelPath::root(), b"b"));
+        assert!(!one.allows_section(&path(b"a"), None));
+    }
+}

@@ -1,0 +1,188 @@
+//! The context of a sink: the values and parts that all its lanes share.
+//!
+//! Any thread looks. Values that change are behind the locks of the parts; here are only atomic counts. One mutex of the sink is locked while
+//! another one is: the journal's, while [`super::access`] changes a directory's mode.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use carrack_model::{Event, Notice, TransferSpec};
+use carrack_wire::message::Control;
+
+use super::attributes::AttributePolicy;
+use super::committer::Committer;
+use super::destination::Destination;
+use super::end_spools::EndSpools;
+use super::existence_queries::ExistenceQueries;
+use super::past::Past;
+use super::removal::Removal;
+use super::siblings::Siblings;
+use super::sizing::SinkSizing;
+use crate::error::SessionError;
+use crate::placement::PlacedLanes;
+use crate::report::{Observer, deliver};
+use crate::sharing::Share;
+
+/// The session as its lanes see it.
+pub(super) struct SinkContext<'a> {
+    pub(super) spec: TransferSpec,
+    pub(super) destination: Destination,
+    pub(super) sizing: SinkSizing,
+    pub(super) attributes: AttributePolicy,
+    /// Nothing in a dry run.
+    pub(super) committer: Option<Committer>,
+    pub(super) history: History,
+    pub(super) spools: EndSpools,
+    /// The rules by which entries may go, in a sync.
+    pub(super) removal: Option<Removal>,
+    /// Questions to the source about names that may go.
+    pub(super) queries: ExistenceQueries,
+    pub(super) status: SessionStatus,
+    pub(super) timeouts: Timeouts,
+    pub(super) reporting: Reporting<'a>,
+}
+
+impl SinkContext<'_> {
+    /// Nothing is written in a dry run.
+    pub(super) fn committer(&self) -> Result<&Committer, SessionError> {
+        self.committer.as_ref().ok_or_else(|| SessionError::Protocol("data in a dry run".into()))
+    }
+}
+
+/// The records of earlier and other sessions of the transfer.
+pub(super) struct History {
+    /// Those of earlier sessions, if there were any.
+    pub(super) past: Option<Past>,
+    /// Those of other sessions, if several carry the transfer.
+    pub(super) siblings: Option<Siblings>,
+    /// True if the source may offer its entries before it sends them.
+    pub(super) takes_offers: bool,
+}
+
+impl History {
+    /// True if other sessions carry the transfer at the same time.
+    pub(super) fn is_shared(&self) -> bool {
+        self.siblings.is_some()
+    }
+}
+
+/// Counts of all lanes together, and the source's word of the session's end.
+#[derive(Default)]
+pub(super) struct SessionStatus {
+    failure_count: AtomicU64,
+    /// This session is the transfer's last one.
+    closes: AtomicBool,
+    lanes_over: AtomicUsize,
+}
+
+impl SessionStatus {
+    /// An entry failed here.
+    pub(super) fn count_failure(&self) {
+        self.failure_count.fetch_add(1, Relaxed);
+    }
+
+    /// Entries that failed here so far, in all lanes.
+    pub(super) fn failure_count(&self) -> u64 {
+        self.failure_count.load(Relaxed)
+    }
+
+    /// The source ends a lane, and may say that this session is the transfer's last one.
+    pub(super) fn note_closing(&self, closes: bool) {
+        self.closes.fetch_or(closes, Relaxed);
+    }
+
+    /// True if this session is the transfer's last one.
+    pub(super) fn closes(&self) -> bool {
+        self.closes.load(Relaxed)
+    }
+
+    /// One of `lane_count` lanes has come to its end.
+    pub(super) fn end_lane(&self, lane_count: usize) {
+        let before = self.lanes_over.fetch_add(1, Relaxed);
+        assert!(before < lane_count, "each lane ends once");
+    }
+
+    /// Lanes that have come to their end.
+    pub(super) fn lanes_over(&self) -> usize {
+        self.lanes_over.load(Relaxed)
+    }
+}
+
+/// The time that a session waits for the source, and the excuse for more.
+pub(super) struct Timeouts {
+    /// The time in which nothing may move.
+    pub(super) idle: Option<Duration>,
+    /// The time in which the other end may be silent, and an object may stop on its way.
+    pub(super) stall: Duration,
+    /// True if the source sends straight from files now, as it said last.
+    source_is_busy: AtomicBool,
+}
+
+impl Timeouts {
+    pub(super) fn new(idle: Option<Duration>, stall: Duration) -> Timeouts {
+        Timeouts { idle, stall, source_is_busy: AtomicBool::new(false) }
+    }
+
+    /// The source said whether it waits for its storage.
+    pub(super) fn hear(&self, source_is_busy: bool) {
+        self.source_is_busy.store(source_is_busy, Relaxed);
+    }
+
+    /// True if an object may stop on its way however long.
+    pub(super) fn are_excused(&self) -> bool {
+        self.source_is_busy.load(Relaxed)
+    }
+}
+
+/// The listeners of a session: the observer at this end, or the source, and the meta-scheduler.
+pub(super) struct Reporting<'a> {
+    pub(super) camp: &'a PlacedLanes,
+    pub(super) share: Option<Arc<Share>>,
+    /// The one who watches, if the user started this end.
+    pub(super) observer: Option<&'a dyn Observer>,
+}
+
+impl Reporting<'_> {
+    /// True if the user started this end.
+    pub(super) fn is_watched(&self) -> bool {
+        self.observer.is_some()
+    }
+
+    /// Only here.
+    pub(super) fn observe(&self, event: &Event) {
+        if let Some(observer) = self.observer {
+            observer.event(event);
+        }
+    }
+
+    /// To the user, at whichever end that is: by `say` at the source's.
+    pub(super) fn deliver(&self, event: Event, say: impl FnOnce(Control)) {
+        deliver(event, self.observer, say);
+    }
+
+    /// To the user, with `-v`.
+    pub(super) fn tell(&self, text: String) {
+        self.camp.tell(text);
+    }
+
+    /// Where the lanes are, and why; of the shared targets, if `leads`.
+    pub(super) fn news(&self, leads: bool) -> Vec<Notice> {
+        let shared = self.share.iter().filter(|_| leads).flat_map(|share| share.news());
+        self.camp.news().into_iter().map(Notice::Text).chain(shared).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_lane_that_closes_closes_all() {
+        let status = SessionStatus::default();
+        [false, true, false].into_iter().for_each(|closes| status.note_closing(closes));
+        (0..3).for_each(|_| status.end_lane(3));
+        status.count_failure();
+        assert_eq!((status.closes(), status.lanes_over(), status.failure_count()), (true, 3, 1));
+    }
+}

@@ -1,0 +1,106 @@
+//! Creation of large files: under a temporary name, once the directory is there and the name is free.
+//!
+//! The first I/O thread that needs a file creates it; others wait for that.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use carrack_journal::Partial;
+use carrack_layout::{FileSystem, StripeOutcome};
+use carrack_model::ByteRange;
+use carrack_storage::{GrowingFile, GrowingSpec, Root, SinkError};
+
+use super::access::with_access;
+use super::lane::Lane;
+use super::make_way::Replacement;
+use super::sink_file::{SinkFile, version_of};
+
+/// The file under its temporary name, created by the first caller.
+pub(super) fn growing<'f>(
+    lane: &Lane<'_>,
+    root: &Root,
+    file: &'f SinkFile,
+) -> Result<&'f GrowingFile, &'f SinkError> {
+    file.growing(|| {
+        let create = || create(lane, root, file);
+        let (growing, outcome) = with_access(lane.sink, file.directory(), create)?;
+        let refusal = match &outcome {
+            StripeOutcome::Refused(why) => Some(&**why),
+            StripeOutcome::Default | StripeOutcome::Set => None,
+        };
+        lane.tell_news(growing.io(), refusal);
+        Ok(growing)
+    })
+}
+
+fn create(lane: &Lane<'_>, root: &Root, file: &SinkFile) -> Result<(GrowingFile, StripeOutcome), SinkError> {
+    let (directory, name) = (file.directory(), &*file.entry.name);
+    let is_shared = lane.sink.history.is_shared();
+    assert!(
+        !is_shared || file.portion.past().is_none(),
+        "one session goes on with a file, or several share it"
+    );
+    let replacement = Replacement::new(lane);
+    let held = replacement.make_directory(root, directory)?;
+    let names = &lane.sink.destination.names;
+    let folding = names.directory(held.as_fd(), directory)?;
+    names.claim(folding.as_ref(), held.as_fd(), directory, name)?;
+    replacement.check_way(held.as_fd(), name)?;
+    let storage = &lane.sink.destination.storage;
+    let found = file_system_of(lane, held.as_fd());
+    let file_system = found.as_deref().unwrap_or(storage.own());
+    let size = file.entry.size();
+    let stripe = file.stripe(&lane.sink.spec.stripe);
+    let part_offset = file.portion.part_offset();
+    let spec = GrowingSpec { part_offset, ..storage.growing(file_system, size, &stripe) };
+    let created = match file.portion.past() {
+        None if is_shared => share(lane, file, held, spec)?,
+        Some(past) => (resume(file, held, past, spec)?, StripeOutcome::Default),
+        None => GrowingFile::create(held, name, spec, &lane.sink.destination.scratch)?,
+    };
+    if storage.has_targets() {
+        file.set_layout(file_system.layout_of(created.0.descriptor(), size).layout);
+    }
+    Ok(created)
+}
+
+/// Where a directory lies, if that may be elsewhere than the destination itself.
+fn file_system_of(lane: &Lane<'_>, held: BorrowedFd<'_>) -> Option<Arc<FileSystem>> {
+    let storage = &lane.sink.destination.storage;
+    match storage.is_one_file_system() {
+        true => None,
+        false => storage.file_systems().of(held).ok(),
+    }
+}
+
+/// A file of which nothing comes has to be there.
+fn share(
+    lane: &Lane<'_>,
+    file: &SinkFile,
+    directory: OwnedFd,
+    spec: GrowingSpec<'_>,
+) -> Result<(GrowingFile, StripeOutcome), SinkError> {
+    let name = &file.entry.name;
+    let temporary = lane.sink.destination.scratch.shared_name(name, version_of(&file.entry));
+    if !file.portion.is_there() {
+        return GrowingFile::share(directory, name, &temporary, spec);
+    }
+    let found = GrowingFile::resume(directory, name, &temporary, 0, spec)?;
+    let growing = found.ok_or(SinkError::Vanished)?;
+    growing.keep(true);
+    Ok((growing, StripeOutcome::Default))
+}
+
+fn resume(
+    file: &SinkFile,
+    directory: OwnedFd,
+    past: &Partial,
+    spec: GrowingSpec<'_>,
+) -> Result<GrowingFile, SinkError> {
+    let end = past.held.iter().last().and_then(ByteRange::end).unwrap_or(0);
+    assert!(end <= file.entry.size(), "what is held lies in the file");
+    let found = GrowingFile::resume(directory, &file.entry.name, &past.temporary, end, spec)?;
+    let growing = found.ok_or(SinkError::Vanished)?;
+    growing.keep(true);
+    Ok(growing)
+}

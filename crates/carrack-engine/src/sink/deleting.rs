@@ -1,0 +1,184 @@
+//! The removal of entries of the destination: unlinked, moved to the backup, or in a dry run only told. No link is followed.
+//!
+//! Several I/O threads at once, each with a name of its own; what may go is [`super::removal`]'s to say.
+
+use std::ffi::OsStr;
+use std::io::{self, ErrorKind};
+use std::ops::ControlFlow;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
+
+use carrack_model::{EntryFailure, Event, FailureKind, RelPath};
+use carrack_storage::{MountIdentity, RemovalStep, Removing, count_in, remove_in};
+use rustix::fs::{Dir, Mode, OFlags, openat};
+use rustix::io::Errno;
+
+use super::backup::BackupPlace;
+use super::lane::Lane;
+use super::removal::{Removal, Target, inner};
+use crate::error::SessionError;
+
+/// Levels of directories that are taken apart, as something in them stays, while what goes is moved to the backup or told.
+const LEVELS_MAX: usize = 64;
+
+/// Removes names for a lane.
+#[derive(Clone, Copy)]
+pub(super) struct Deleter<'a> {
+    lane: &'a Lane<'a>,
+    removal: &'a Removal,
+}
+
+impl<'a> Deleter<'a> {
+    pub(super) fn new(lane: &'a Lane<'a>, removal: &'a Removal) -> Deleter<'a> {
+        Deleter { lane, removal }
+    }
+
+    /// Removes a name with everything beneath it that is not spared, or moves it to the backup, and counts what is gone. In a dry run
+    /// it only tells that.
+    pub(super) fn remove(&self, target: Target<'_>) -> Result<(), SessionError> {
+        let is_name = !target.name.is_empty() && !target.name.contains(&b'/');
+        assert!(is_name && target.name != b"..", "what goes is one name of its directory");
+        if self.lane.sink.spec.dry_run {
+            return self.in_wholes(target, 0, &|target, _| self.tell(target));
+        }
+        match self.removal.backup() {
+            Some(backup) => self.in_wholes(target, 0, &|target, count| self.set_aside(backup, target, count)),
+            None => self.delete(target),
+        }
+    }
+
+    fn delete(&self, target: Target<'_>) -> Result<(), SessionError> {
+        assert!(!self.lane.sink.spec.dry_run, "nothing is removed in a dry run");
+        let shown = self.lane.sink.destination.path(target.directory, target.name);
+        // What is left when the session ends is left.
+        let spares = |step: RemovalStep, beneath: &[u8]| {
+            self.lane.is_stopped() || self.removal.spares(target, step, beneath)
+        };
+        let mut failure = Ok(());
+        let mut told = |removing: Removing| {
+            match removing {
+                Removing::Removed(count) => {
+                    self.lane.counters.entries_deleted.fetch_add(count, Relaxed);
+                }
+                Removing::Mounted(_) => self.removal.count_mount(),
+                Removing::Failed { path, error } => {
+                    let kind = FailureKind::WriteError;
+                    let detail = format!("deleting it: {error}");
+                    failure = self.lane.fail(EntryFailure { path, kind, detail });
+                }
+            }
+            let goes_on = failure.is_ok() && !self.lane.is_stopped();
+            if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        };
+        let path = Path::new(OsStr::from_bytes(&shown));
+        let name = (target.held, target.name);
+        let removed = remove_in(name, path, self.removal.crosses_mounts(), &spares, &mut told);
+        match removed {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                self.lane.fail(failed(shown.clone(), &error))
+            }
+            _ => failure,
+        }
+    }
+
+    /// Tells of a name that would go, and of everything in it.
+    fn tell(&self, target: Target<'_>) -> Result<(), SessionError> {
+        let tell = |_: RemovalStep, beneath: &[u8]| {
+            if let Some(path) = inner(target.directory, beneath) {
+                self.lane.report(Event::WouldDelete { path: path.as_bytes().into() });
+            }
+            false
+        };
+        count_in((target.held, target.name), self.removal.crosses_mounts(), &tell);
+        Ok(())
+    }
+
+    /// Moves a name of `count` entries to the backup.
+    fn set_aside(&self, backup: &BackupPlace, target: Target<'_>, count: u64) -> Result<(), SessionError> {
+        assert!(!self.lane.sink.spec.dry_run, "nothing is moved in a dry run");
+        let Some(root) = &self.lane.sink.destination.root else { return Err(SessionError::Internal) };
+        match backup.take_in(root, target.held, target.directory, target.name) {
+            Ok(()) => {
+                self.lane.counters.entries_deleted.fetch_add(count, Relaxed);
+                Ok(())
+            }
+            Err(error) => self.not_set_aside(target, &error),
+        }
+    }
+
+    /// Hands on a name that goes as a whole, with the number of its entries; of a directory in which something stays what may go.
+    fn in_wholes(
+        &self,
+        target: Target<'_>,
+        depth: usize,
+        whole: &dyn Fn(Target<'_>, u64) -> Result<(), SessionError>,
+    ) -> Result<(), SessionError> {
+        assert!(depth <= LEVELS_MAX, "levels that are taken apart are counted");
+        let Target { held, directory, name, at_source } = target;
+        let count = self.removal.count(target);
+        if count.staying == 0 {
+            return if self.removal.take(count.going) { whole(target, count.going) } else { Ok(()) };
+        }
+        let inner = (directory.join(name), directories_in(at_source, name));
+        let (Ok(path), Some(at_source)) = inner else { return Ok(()) };
+        let opened = match open_directory_in(held, name) {
+            Ok(_) if depth == LEVELS_MAX => {
+                return self.not_set_aside(target, &io::Error::from(Errno::LOOP));
+            }
+            Ok(opened) => opened,
+            // No directory: it is spared itself.
+            Err(Errno::NOTDIR | Errno::LOOP) => return Ok(()),
+            Err(errno) => return self.not_set_aside(target, &errno.into()),
+        };
+        if !self.removal.crosses_mounts()
+            && MountIdentity::of(opened.as_fd()).ok() != MountIdentity::of(held).ok()
+        {
+            self.removal.count_mount();
+            return Ok(());
+        }
+        if self.removal.spares_whole(target) {
+            return Ok(());
+        }
+        let listing = Dir::read_from(&opened).map_err(io::Error::from);
+        let names = listing.and_then(|listing| {
+            let names = listing.map(|entry| Ok(entry?.file_name().to_bytes().to_vec()));
+            names.collect::<io::Result<Vec<Vec<u8>>>>()
+        });
+        let names = match names {
+            Ok(names) => names,
+            Err(error) => return self.not_set_aside(target, &error),
+        };
+        for name in names.iter().filter(|name| !matches!(&name[..], b"." | b"..")) {
+            let target = Target { held: opened.as_fd(), directory: &path, name, at_source: &at_source };
+            self.in_wholes(target, depth + 1, whole)?;
+        }
+        Ok(())
+    }
+
+    fn not_set_aside(&self, target: Target<'_>, error: &io::Error) -> Result<(), SessionError> {
+        let path = self.lane.sink.destination.path(target.directory, target.name);
+        let detail = match self.lane.sink.spec.dry_run {
+            true => format!("looking for what would be deleted: {error}"),
+            false => format!("moving it to the backup: {error}"),
+        };
+        self.lane.fail(EntryFailure { path, kind: FailureKind::WriteError, detail })
+    }
+}
+
+/// These directories, each followed by `name`.
+fn directories_in(directories: &[RelPath], name: &[u8]) -> Option<Vec<RelPath>> {
+    directories.iter().map(|directory| directory.join(name).ok()).collect()
+}
+
+fn open_directory_in(held: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(held, name, flags, Mode::empty())
+}
+
+/// Why it could not be seen what is to go.
+pub(super) fn failed(path: Box<[u8]>, error: &io::Error) -> EntryFailure {
+    let detail = format!("looking for what is to be deleted: {error}");
+    EntryFailure { path, kind: FailureKind::WriteError, detail }
+}

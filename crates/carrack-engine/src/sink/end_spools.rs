@@ -1,0 +1,100 @@
+//! The work that is left for the end: directories get their metadata, files their further names and flags.
+//!
+//! I/O threads note it, the thread that ends the session takes it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use carrack_model::{Extras, FileFlags, Metadata, RelPath, SameAs, Timestamp};
+use carrack_storage::{DirectorySpool, LinkSpool, Root, SinkError};
+
+use super::attributes::AttributePolicy;
+
+/// The spools of a session; nothing in a dry run, or once they were taken.
+pub(super) struct EndSpools {
+    directories: Mutex<Option<DirectorySpool>>,
+    /// Further names of files.
+    links: Mutex<Option<LinkSpool>>,
+}
+
+impl EndSpools {
+    /// Of what is written beneath `root`.
+    pub(super) fn new(root: Option<&Arc<Root>>, attributes: &AttributePolicy) -> EndSpools {
+        EndSpools {
+            directories: Mutex::new(root.map(|root| attributes.directory_spool(Arc::clone(root)))),
+            links: Mutex::new(root.map(|root| attributes.link_spool(Arc::clone(root)))),
+        }
+    }
+
+    fn directories(&self) -> MutexGuard<'_, Option<DirectorySpool>> {
+        self.directories.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn links(&self) -> MutexGuard<'_, Option<LinkSpool>> {
+        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A directory gets this at the end.
+    pub(super) fn note_directory(
+        &self,
+        path: &RelPath,
+        metadata: &Metadata,
+        extras: Option<&Extras>,
+    ) -> Result<(), SinkError> {
+        self.directories().as_mut().map_or(Ok(()), |spool| spool.note(path, metadata, extras))
+    }
+
+    /// A file gets flags at the end, if it has this time then.
+    pub(super) fn note_flags(
+        &self,
+        path: &RelPath,
+        mtime: Timestamp,
+        flags: FileFlags,
+    ) -> Result<(), SinkError> {
+        assert!(flags.fastening().set() != 0, "flags that fasten nothing are set with the rest");
+        self.directories().as_mut().map_or(Ok(()), |spool| spool.note_file(path, mtime, flags))
+    }
+
+    /// A file gets another name at the end; nothing if that has come.
+    pub(super) fn note_link(
+        &self,
+        directory: &RelPath,
+        name: &[u8],
+        same_as: &SameAs,
+        mtime: Timestamp,
+    ) -> Option<Result<(), SinkError>> {
+        self.links().as_mut().map(|spool| spool.note(directory, name, same_as, mtime))
+    }
+
+    pub(super) fn take_directories(&self) -> Option<DirectorySpool> {
+        self.directories().take()
+    }
+
+    pub(super) fn take_links(&self) -> Option<LinkSpool> {
+        self.links().take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use carrack_model::TransferSpec;
+
+    use super::*;
+    use crate::settings::Settings;
+
+    #[test]
+    fn what_is_noted_is_taken_once_and_not_later() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Arc::new(Root::open(dir.path()).unwrap());
+        let attributes = AttributePolicy::new(&TransferSpec::default(), &Settings::default(), None);
+        let first = SameAs { path: RelPath::new(b"first").unwrap(), size: 0 };
+        let note = |spools: &EndSpools| {
+            spools.note_directory(&RelPath::root(), &Metadata::default(), None).unwrap();
+            spools.note_link(&RelPath::root(), b"second", &first, Timestamp::default())
+        };
+        let spools = EndSpools::new(Some(&root), &attributes);
+        assert!(note(&spools).is_some_and(|noted| noted.is_ok()));
+        assert!(spools.take_directories().is_some() && spools.take_links().is_some());
+        assert!(note(&spools).is_none() && spools.take_directories().is_none());
+        assert!(note(&EndSpools::new(None, &attributes)).is_none(), "a dry run makes no links");
+    }
+}

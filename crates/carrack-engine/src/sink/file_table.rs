@@ -1,0 +1,150 @@
+//! The large files of a lane, from their announcement to their end, and objects that came before their file was announced.
+//!
+//! The comm thread and I/O threads announce and end files; I/O threads note what has arrived of them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use carrack_model::{ByteRange, FileId, RangeSet};
+use carrack_transport::Incoming;
+use carrack_wire::{Arrival, Ledger, LedgerError};
+
+use super::sink_file::SinkFile;
+
+/// The ledger of one lane, with what it does not know a file for yet.
+pub(super) struct FileTable(Mutex<Files>);
+
+struct Files {
+    ledger: Ledger<Arc<SinkFile>>,
+    early: HashMap<FileId, Vec<Incoming>>,
+}
+
+/// The work with an object that has arrived.
+pub(super) enum Arrived {
+    /// Check and write it to this file.
+    Of(Arc<SinkFile>, Incoming),
+    /// It waits for its file's announcement.
+    Early,
+    /// Its file was given up.
+    Unwanted(Incoming),
+}
+
+impl FileTable {
+    /// At most `open_max` files at once.
+    pub(super) fn new(open_max: usize) -> FileTable {
+        assert!(open_max > 0, "a lane may have large files open");
+        FileTable(Mutex::new(Files { ledger: Ledger::new(open_max), early: HashMap::new() }))
+    }
+
+    fn files(&self) -> MutexGuard<'_, Files> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A file begins; returns the objects that have waited for that.
+    pub(super) fn announce(&self, id: FileId, file: &Arc<SinkFile>) -> Result<Vec<Incoming>, LedgerError> {
+        assert!(file.id == id.0, "a file is announced by its own number");
+        let mut files = self.files();
+        files.ledger.announce(id, file.entry.size(), Some(Arc::clone(file)), file.portion.held())?;
+        Ok(files.early.remove(&id).unwrap_or_default())
+    }
+
+    /// An object of a large file has arrived.
+    pub(super) fn arrive(&self, range: ByteRange, incoming: Incoming) -> Result<Arrived, LedgerError> {
+        let id = incoming.header.file;
+        let mut files = self.files();
+        match files.ledger.arrive(id, range)? {
+            Arrival::Write(file) => {
+                assert!(file.id == id.0, "an object goes to the file that it names");
+                Ok(Arrived::Of(file, incoming))
+            }
+            Arrival::Drop => Ok(Arrived::Unwanted(incoming)),
+            Arrival::Early => {
+                files.early.entry(id).or_default().push(incoming);
+                Ok(Arrived::Early)
+            }
+        }
+    }
+
+    /// The object that announces a file is there.
+    pub(super) fn arrive_first(&self, id: FileId, range: ByteRange) -> Result<(), LedgerError> {
+        self.files().ledger.arrive(id, range).map(drop)
+    }
+
+    /// A range that has arrived is not there after all: it failed its check.
+    pub(super) fn reject(&self, id: FileId, range: ByteRange) {
+        self.files().ledger.reject(id, range);
+    }
+
+    /// An open file that was not given up.
+    pub(super) fn get(&self, id: FileId) -> Option<Arc<SinkFile>> {
+        self.files().ledger.get(id).cloned()
+    }
+
+    /// All of it is said to be there; nothing if it was given up.
+    pub(super) fn commit(&self, id: FileId) -> Result<Option<Arc<SinkFile>>, LedgerError> {
+        self.files().ledger.commit(id)
+    }
+
+    /// The source gives it up; nothing if it was given up here.
+    pub(super) fn abandon(&self, id: FileId) -> Result<Option<Arc<SinkFile>>, LedgerError> {
+        self.files().ledger.abandon(id)
+    }
+
+    /// It is given up here; true the first time.
+    pub(super) fn give_up(&self, id: FileId) -> bool {
+        self.files().ledger.give_up(id).is_some()
+    }
+
+    /// It goes on with what is held of it.
+    pub(super) fn reopen(&self, file: &Arc<SinkFile>, held: RangeSet) {
+        let (id, size) = (FileId(file.id), file.entry.size());
+        assert!(!held.is_whole(size), "a file is reopened for what it lacks");
+        self.files().ledger.reopen(id, size, Arc::clone(file), held);
+    }
+
+    /// True if no file is open, and no object waits for one.
+    pub(super) fn is_empty(&self) -> bool {
+        let files = self.files();
+        files.ledger.open_count() == 0 && files.early.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use carrack_machine::SlotPool;
+
+    use super::super::sink_file::tests::{incoming, message};
+    use super::*;
+
+    #[test]
+    fn an_early_object_waits_for_its_file() {
+        let pool = SlotPool::new(1 << 16, 4096).unwrap();
+        let table = FileTable::new(2);
+        let range = ByteRange::new(0, 60);
+        assert!(matches!(table.arrive(range, incoming(&pool, 1, range)), Ok(Arrived::Early)));
+        assert!(!table.is_empty());
+        let file = Arc::new(SinkFile::announced(&message(1, 100), 1, None).unwrap());
+        let early = table.announce(FileId(1), &file).unwrap();
+        assert_eq!(early.len(), 1);
+        for incoming in early {
+            assert!(matches!(table.arrive(range, incoming), Ok(Arrived::Of(..))));
+        }
+        assert!(table.arrive(range, incoming(&pool, 1, range)).is_err(), "it came before");
+        table.reject(FileId(1), range);
+        assert!(table.arrive(range, incoming(&pool, 1, range)).is_ok(), "it was not there after all");
+        assert!(table.commit(FileId(1)).is_err(), "the rest is missing");
+    }
+
+    #[test]
+    fn nothing_comes_of_a_file_that_is_given_up() {
+        let pool = SlotPool::new(1 << 16, 4096).unwrap();
+        let (table, range) = (FileTable::new(2), ByteRange::new(0, 60));
+        let file = Arc::new(SinkFile::announced(&message(1, 60), 1, None).unwrap());
+        table.announce(FileId(1), &file).unwrap();
+        assert!(table.give_up(FileId(1)) && !table.give_up(FileId(1)), "it is told once");
+        assert!(matches!(table.arrive(range, incoming(&pool, 1, range)), Ok(Arrived::Unwanted(_))));
+        assert!(table.get(FileId(1)).is_none());
+        assert!(matches!(table.abandon(FileId(1)), Ok(None)));
+        assert!(table.is_empty());
+    }
+}

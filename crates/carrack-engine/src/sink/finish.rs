@@ -1,0 +1,114 @@
+//! The ends of chunks and of the session: links, metadata of directories, modes, and the last commit.
+//!
+//! One I/O thread ends a lane; that of the first lane ends last, and does what is all lanes'.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::Ordering::Relaxed;
+
+use carrack_model::{Event, Notice, RelPath};
+use carrack_storage::{LinkWays, Restoring};
+use carrack_wire::message::{Control, Mark};
+
+use super::access::{end_access, grant};
+use super::committer::Committer;
+use super::context::SinkContext;
+use super::lane::{Lane, Letter};
+use super::make_way::Replacement;
+use crate::counters::Stage;
+use crate::error::SessionError;
+
+/// Everything of a chunk was answered: returns when it is durable and recorded. Whoever takes it for done knows then what of it
+/// was lost.
+pub(super) fn settle(lane: &Lane<'_>, number: u64) -> Result<(), SessionError> {
+    lane.counters.time(Stage::Storage, || lane.sink.committer()?.settle())?;
+    tell_losses(lane);
+    lane.say(Control::Settled(Mark { number }));
+    Ok(())
+}
+
+/// Everything is written; if `is_complete`, nothing failed.
+pub(super) fn finish(lane: &Lane<'_>, is_complete: bool) -> Result<(), SessionError> {
+    let done = if lane.leads { finish_session(lane, is_complete)? } else { 0 };
+    if let Some(committer) = &lane.sink.committer {
+        lane.counters.time(Stage::Storage, || committer.finish(done > 0))?;
+    }
+    let _ = lane.mail.post(Letter::Finished);
+    Ok(())
+}
+
+/// Returns the number of links and directories that were done.
+fn finish_session(lane: &Lane<'_>, is_complete: bool) -> Result<u64, SessionError> {
+    assert!(lane.leads, "the first lane ends what is all lanes'");
+    if let (true, Some(past), Some(root)) =
+        (is_complete, &lane.sink.history.past, &lane.sink.destination.root)
+    {
+        past.discard_rest(root);
+    }
+    let links = make_links(lane, is_complete)?;
+    // A mode that is to be another one is set after that.
+    end_access(lane, Restoring::Open)?;
+    let directories = set_directories(lane)?;
+    end_access(lane, Restoring::All)?;
+    tell_losses(lane);
+    tell_times(lane);
+    Ok(links + directories)
+}
+
+/// Gives files their further names.
+fn make_links(lane: &Lane<'_>, is_complete: bool) -> Result<u64, SessionError> {
+    let sink = lane.sink;
+    let Some(links) = sink.spools.take_links() else { return Ok(0) };
+    let (mut failures, mut ended) = (Vec::new(), Ok(()));
+    let make_way = |held: BorrowedFd<'_>, directory: &RelPath, name: &[u8]| {
+        let made = Replacement::new(lane).make_way(held, directory, name);
+        made.unwrap_or_else(|error| {
+            ended = Err(error);
+            false
+        })
+    };
+    let ways = LinkWays {
+        scratch: &sink.destination.scratch,
+        times: &sink.attributes.times,
+        losses: sink.attributes.keeper.losses(),
+        grant: &|directory| grant(sink, directory),
+        syncs: sink.committer.as_ref().is_some_and(Committer::syncs_before_naming),
+        has_all: is_complete,
+    };
+    let counts = links.finish(&ways, make_way, |failure| failures.push(failure));
+    lane.counters.files_done.fetch_add(counts.made, Relaxed);
+    lane.counters.entries_kept.fetch_add(counts.present, Relaxed);
+    ended.and(failures.into_iter().try_for_each(|failure| lane.fail(failure)))?;
+    Ok(counts.made)
+}
+
+/// Gives directories their metadata, and files their flags.
+fn set_directories(lane: &Lane<'_>) -> Result<u64, SessionError> {
+    let Some(spool) = lane.sink.spools.take_directories() else { return Ok(0) };
+    let mut failures = Vec::new();
+    let done = spool.finish(&lane.sink.attributes.times, |failure| failures.push(failure));
+    lane.counters.directories_done.fetch_add(done, Relaxed);
+    failures.into_iter().try_for_each(|failure| lane.fail(failure))?;
+    Ok(done)
+}
+
+/// Tells of the metadata that the destination can't keep, each kind once.
+fn tell_losses(lane: &Lane<'_>) {
+    for loss in lane.sink.attributes.keeper.losses().take() {
+        lane.report(Event::Notice(Notice::Loss(loss)));
+    }
+}
+
+/// Tells of the destination's times, where they are not stored as they were told.
+fn tell_times(lane: &Lane<'_>) {
+    let SinkContext { attributes, destination, .. } = lane.sink;
+    if attributes.times.has_refused() {
+        let text = "the destination's file system sets no times: files that are later there and have the source's size were taken as equal; -c compares contents";
+        lane.report(Event::Notice(Notice::Warning(text.to_owned())));
+    }
+    let looked = destination.root.as_ref().filter(|_| attributes.keeper.losses().cuts_times());
+    let held = looked.and_then(|root| root.open_directory(&RelPath::root()).ok());
+    if let Some(granularity) = held.and_then(|held| attributes.times.coarse(held.as_fd())) {
+        let text = format!("the destination's file system stores times to {granularity}");
+        lane.report(Event::Notice(Notice::Text(text)));
+    }
+}

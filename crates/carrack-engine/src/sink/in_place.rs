@@ -1,0 +1,47 @@
+//! The comparison of what was recorded of an entry with what stands at the destination.
+//!
+//! I/O threads ask, of entries that are offered and of files that another session may have named.
+
+use std::os::fd::BorrowedFd;
+
+use carrack_model::{Entry, EntryKind, Metadata, RelPath};
+use carrack_storage::{Present, digest_of, dress_file, look_at};
+
+use super::context::SinkContext;
+use super::lane::Lane;
+
+/// True if what was recorded still stands there; if digests are asked for, reads and reports it.
+pub(super) fn is_in_place(lane: &Lane<'_>, path: &RelPath, held: BorrowedFd<'_>, entry: &Entry) -> bool {
+    let Ok(Some(present)) = look_at(held, &entry.name) else { return false };
+    let is_same = match (&entry.kind, &present) {
+        (EntryKind::Regular { size }, Present::File { size: found, metadata, .. }) => {
+            size == found && has_all(lane.sink, held, entry, metadata)
+        }
+        (EntryKind::Symlink { target }, Present::Symlink { target: found, .. }) => target == found,
+        (EntryKind::Special(special), Present::Special { special: found, metadata, .. }) => {
+            special == found
+                && lane.sink.attributes.has_mode(metadata, entry.metadata)
+                && lane.sink.attributes.has_time(metadata, entry.metadata, held)
+        }
+        _ => false,
+    };
+    let reports = lane.sink.spec.report_digests && matches!(entry.kind, EntryKind::Regular { .. });
+    if !is_same || !reports {
+        return is_same;
+    }
+    match digest_of(held, &entry.name, false) {
+        Ok(digest) => {
+            lane.report_digest(path, &entry.name, entry.size(), digest);
+            true
+        }
+        Err(_) => false,
+    }
+}
+
+/// True if a file is the one that was recorded. A mode that the file system refused then is tried once more.
+fn has_all(sink: &SinkContext<'_>, held: BorrowedFd<'_>, entry: &Entry, found: &Metadata) -> bool {
+    let told = sink.attributes.allowed(entry.metadata);
+    let dress = || dress_file(held, &entry.name, &sink.attributes.dress(&told, None));
+    sink.attributes.has_time(found, entry.metadata, held)
+        && (sink.attributes.has_mode(found, entry.metadata) || dress().is_ok())
+}

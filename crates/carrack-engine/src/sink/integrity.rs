@@ -1,0 +1,86 @@
+//! The integrity of a large file's contents: the digest of what has arrived, and the damage that was found when it was read again.
+//!
+//! I/O threads add what they have checked and ask for damage, `carrack-commit` notes it.
+
+use std::mem;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use carrack_journal::{DigestError, FileDigest, Subtree};
+use carrack_model::{ByteRange, RangeSet};
+
+/// The contents of one file.
+pub(super) struct Integrity {
+    digest: Mutex<FileDigest>,
+    /// Bytes that were not what was written when they were read again, since they were last asked for.
+    damage: Mutex<RangeSet>,
+    /// True if there ever were any.
+    was_damaged: AtomicBool,
+}
+
+impl Integrity {
+    /// Of a file of `size` bytes.
+    pub(super) fn new(size: u64) -> Integrity {
+        Integrity {
+            digest: Mutex::new(FileDigest::new(size)),
+            damage: Mutex::default(),
+            was_damaged: AtomicBool::new(false),
+        }
+    }
+
+    fn digest(&self) -> MutexGuard<'_, FileDigest> {
+        self.digest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn damage(&self) -> MutexGuard<'_, RangeSet> {
+        self.damage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An object's part of the digest.
+    pub(super) fn add_subtrees(&self, subtrees: &[Subtree]) -> Result<(), DigestError> {
+        let mut digest = self.digest();
+        subtrees.iter().try_for_each(|subtree| match digest.add(*subtree) {
+            // What is written once more was hashed before.
+            Err(DigestError::Overlap(_)) if self.was_damaged.load(Relaxed) => Ok(()),
+            added => added,
+        })
+    }
+
+    /// The digest of a file that is whole.
+    pub(super) fn finish(&self) -> Result<[u8; 32], DigestError> {
+        self.digest().clone().finish()
+    }
+
+    /// Read again, these bytes were not what was written.
+    pub(super) fn note_damage(&self, range: ByteRange) {
+        assert!(range.len > 0, "an object has contents");
+        self.was_damaged.store(true, Relaxed);
+        self.damage().insert(range);
+    }
+
+    /// Takes the ranges that have to be written once more.
+    pub(super) fn take_damage(&self) -> RangeSet {
+        mem::take(&mut *self.damage())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn subtree(offset: u64, len: u64) -> Subtree {
+        Subtree { range: ByteRange::new(offset, len), value: [0; 32] }
+    }
+
+    #[test]
+    fn what_was_damaged_may_be_hashed_once_more() {
+        let integrity = Integrity::new(2 << 20);
+        integrity.add_subtrees(&[subtree(0, 1 << 20)]).unwrap();
+        assert!(integrity.add_subtrees(&[subtree(0, 1 << 20)]).is_err());
+        integrity.note_damage(ByteRange::new(0, 1 << 20));
+        integrity.add_subtrees(&[subtree(0, 1 << 20)]).unwrap();
+        assert_eq!(integrity.take_damage().covered_bytes(), 1 << 20);
+        assert!(integrity.take_damage().is_empty(), "it is asked for once");
+        assert!(integrity.finish().is_err(), "half of it is missing");
+    }
+}

@@ -1,0 +1,253 @@
+//! Beginnings and ends of large files: creation, commit, shelving, and what is given up.
+//!
+//! I/O threads enter it, several at once, each with a file of its own or with the object that ends it.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use carrack_model::{EntryFailure, FailureKind, FileId, RangeSet};
+use carrack_storage::{GrowingFile, Root, SinkError};
+use carrack_wire::message::{Control, FileLacks, FileRef};
+use carrack_wire::{ranges_from_message, ranges_to_message};
+
+use super::access::with_access;
+use super::context::SinkContext;
+use super::creation::growing;
+use super::group::End;
+use super::in_place::is_in_place;
+use super::lane::Lane;
+use super::make_way::Replacement;
+use super::sink_file::SinkFile;
+use crate::counters::Stage;
+use crate::error::SessionError;
+use crate::placed;
+
+/// Begins and ends the large files of a lane.
+#[derive(Clone, Copy)]
+pub(super) struct LargeFiles<'a> {
+    lane: &'a Lane<'a>,
+    sink: &'a SinkContext<'a>,
+}
+
+impl<'a> LargeFiles<'a> {
+    pub(super) fn new(lane: &'a Lane<'a>) -> LargeFiles<'a> {
+        LargeFiles { lane, sink: lane.sink }
+    }
+
+    /// Creates a file that was announced, and says where it lies.
+    pub(super) fn create(&self, file: &Arc<SinkFile>) -> Result<(), SessionError> {
+        let Some(root) = &self.sink.destination.root else {
+            return Err(SessionError::Protocol("a file in a dry run".into()));
+        };
+        // An error is told when its first object is written.
+        if growing(self.lane, root, file).is_ok()
+            && let Some(layout) = file.layout()
+        {
+            self.lane.queue.learn(&self.sink.destination.storage, layout.targets());
+            let message = placed::to_message(file.id, &**layout, file.entry.size());
+            self.lane.say(Control::FilePlaced(message));
+        }
+        Ok(())
+    }
+
+    /// All of a file has come: it gets its name, or what of it is damaged is asked for again.
+    pub(super) fn commit(&self, file: &Arc<SinkFile>) -> Result<(), SessionError> {
+        if file.portion.is_part() {
+            return Err(SessionError::Protocol("a part that was treated as a whole file".into()));
+        }
+        if self.is_damaged(file)? {
+            return Ok(());
+        }
+        if self.name(file)? {
+            self.lane.say(Control::FileDone(FileRef { id: file.id }));
+        }
+        Ok(())
+    }
+
+    /// This session's part of a file is written; others bring the rest.
+    pub(super) fn shelve(&self, file: &Arc<SinkFile>) -> Result<(), SessionError> {
+        if !file.portion.is_part() {
+            return Err(SessionError::Protocol("a whole file that was treated as a part".into()));
+        }
+        if self.is_damaged(file)? {
+            return Ok(());
+        }
+        match self.extend(file)? {
+            Ok(()) => self.lane.say(Control::FileDone(FileRef { id: file.id })),
+            Err((kind, detail)) => self.fail_file(file, kind, detail)?,
+        }
+        Ok(())
+    }
+
+    /// Makes a part that ends in a hole as long as announced.
+    fn extend(&self, file: &Arc<SinkFile>) -> Result<Result<(), (FailureKind, String)>, SessionError> {
+        assert!(file.portion.is_part(), "a whole file is extended when it gets its name");
+        if !file.portion.ends_in_hole() {
+            return Ok(Ok(()));
+        }
+        let Some(root) = &self.sink.destination.root else { return Err(SessionError::Internal) };
+        let extend = || match growing(self.lane, root, file) {
+            Ok(growing) => growing.extend().map_err(|error| told(&error)),
+            Err(error) => Err(told(error)),
+        };
+        Ok(self.lane.counters.time(Stage::Storage, extend))
+    }
+
+    /// The source gave the file up.
+    pub(super) fn discard(&self, file: &Arc<SinkFile>) -> Result<(), SessionError> {
+        if let (Some(root), true) =
+            (&self.sink.destination.root, self.sink.history.is_shared() && !file.portion.is_part())
+        {
+            // Others wrote to it. What is not there need not be taken away.
+            let _ = growing(self.lane, root, file);
+        }
+        match file.grown().is_some() || file.is_begun() {
+            true => self.forsake(file),
+            false => {
+                self.lane.counters.bytes_done.fetch_sub(file.bytes.uncount_all(), Relaxed);
+                Ok(())
+            }
+        }
+    }
+
+    /// Everything of a file by itself is written. The source hears of it by the last object's answer, or before that answer
+    /// that it failed.
+    pub(super) fn close(&self, file: &Arc<SinkFile>) -> Result<(), SessionError> {
+        assert!(file.is_by_itself(), "others are closed by the source");
+        let id = FileId(file.id);
+        match self.name(file)? {
+            true => self.lane.files.commit(id).map(drop)?,
+            // The source abandons it.
+            false => drop(self.lane.files.give_up(id)),
+        }
+        Ok(())
+    }
+
+    /// The file can't be written: reported once, and the source is told before the object is answered.
+    pub(super) fn give_up(
+        &self,
+        file: &Arc<SinkFile>,
+        kind: FailureKind,
+        detail: String,
+    ) -> Result<(), SessionError> {
+        if self.lane.files.give_up(FileId(file.id)) {
+            self.fail_file(file, kind, detail)?;
+        }
+        Ok(())
+    }
+
+    /// True if what was written of a file has to come once more; the source is told.
+    fn is_damaged(&self, file: &Arc<SinkFile>) -> Result<bool, SessionError> {
+        let committer = self.sink.committer()?;
+        if !committer.reads_back() {
+            return Ok(false);
+        }
+        committer.settle()?;
+        let damage = file.integrity.take_damage();
+        if !damage.is_empty() {
+            self.ask_again(file, &damage)?;
+        }
+        Ok(!damage.is_empty())
+    }
+
+    /// Not all that was written is what the storage holds: it has to come once more.
+    fn ask_again(&self, file: &Arc<SinkFile>, damage: &RangeSet) -> Result<(), SessionError> {
+        assert!(!damage.is_empty(), "something has to come once more");
+        let size = file.entry.size();
+        let asked = ranges_to_message(damage);
+        let told = ranges_from_message(&asked, size)?;
+        self.lane.counters.bytes_done.fetch_sub(file.bytes.uncount(told.covered_bytes()), Relaxed);
+        self.lane.files.reopen(file, told.missing_of(size));
+        self.lane.say(Control::FileLacks(FileLacks { id: file.id, ranges: asked }));
+        Ok(())
+    }
+
+    /// Gives a file that is whole its metadata and its name; false if it could not be done, as was told.
+    fn name(&self, file: &Arc<SinkFile>) -> Result<bool, SessionError> {
+        assert!(!file.portion.is_part(), "a part gets its name when others have brought the rest");
+        let syncs = self.sink.committer()?.syncs_before_naming();
+        let Some(root) = &self.sink.destination.root else { return Err(SessionError::Internal) };
+        if let Some(growing) = file.grown() {
+            let way = Replacement::new(self.lane);
+            way.make_way(growing.directory(), file.directory(), &file.entry.name)?;
+        }
+        let committed = self.lane.counters.time(Stage::Storage, || match growing(self.lane, root, file) {
+            Ok(growing) => {
+                let publish = || self.publish(file, growing, syncs);
+                with_access(self.sink, file.directory(), publish).map_err(|error| told(&error))
+            }
+            Err(error) => Err(told(error)),
+        });
+        match committed {
+            Ok(()) => {}
+            // It stays for a later session.
+            Err(_) if self.sink.spec.part.is_some() && self.lane.is_stopped() => {
+                return Err(SessionError::PeerGone);
+            }
+            // Another session was faster: the same version of it has its name.
+            Err(_) if self.sink.history.is_shared() && self.has_its_name(root, file) => {}
+            Err((kind, detail)) => {
+                self.fail_file(file, kind, detail)?;
+                return Ok(false);
+            }
+        }
+        self.named(file).map(|()| true)
+    }
+
+    /// Metadata and name, if `syncs` after the contents are durable.
+    fn publish(&self, file: &SinkFile, growing: &GrowingFile, syncs: bool) -> Result<(), SinkError> {
+        let dress = self.sink.attributes.dress(&file.entry.metadata, file.entry.extras.as_deref());
+        if file.portion.part_offset().is_some() {
+            return growing.commit_part(dress, syncs, &|| !self.lane.is_stopped());
+        }
+        if file.portion.ends_in_hole() {
+            growing.extend()?;
+        }
+        growing.commit(dress, syncs)
+    }
+
+    fn has_its_name(&self, root: &Root, file: &SinkFile) -> bool {
+        let held = root.open_directory(file.directory());
+        held.is_ok_and(|held| is_in_place(self.lane, file.directory(), held.as_fd(), &file.entry))
+    }
+
+    /// Counted and told of before the source is answered: what it takes for settled is known to have failed then.
+    fn fail_file(&self, file: &Arc<SinkFile>, kind: FailureKind, detail: String) -> Result<(), SessionError> {
+        self.forsake(file)?;
+        self.lane.fail(EntryFailure {
+            path: self.sink.destination.path(file.directory(), &file.entry.name),
+            kind,
+            detail,
+        })?;
+        self.lane.say(Control::FileFailed(FileRef { id: file.id }));
+        Ok(())
+    }
+
+    /// Nothing of the file is of use any more, now or later. Of one in parts the rest may be.
+    fn forsake(&self, file: &Arc<SinkFile>) -> Result<(), SessionError> {
+        self.lane.counters.bytes_done.fetch_sub(file.bytes.uncount_all(), Relaxed);
+        if file.portion.is_part() {
+            return Ok(());
+        }
+        file.forsake();
+        self.sink.committer()?.ended(file, End::Dropped)
+    }
+
+    fn named(&self, file: &Arc<SinkFile>) -> Result<(), SessionError> {
+        self.sink.committer()?.ended(file, End::Done)?;
+        let entry = &file.entry;
+        self.lane.note_flags(file.directory(), &entry.name, entry.metadata.mtime, entry.extras.as_deref())?;
+        self.lane.counters.files_done.fetch_add(1, Relaxed);
+        if self.sink.spec.report_digests {
+            let digest = file.integrity.finish().map_err(|e| SessionError::Protocol(e.to_string()))?;
+            self.lane.report_digest(file.directory(), &file.entry.name, file.entry.size(), digest);
+        }
+        Ok(())
+    }
+}
+
+/// An error as it is told of a file.
+fn told(error: &SinkError) -> (FailureKind, String) {
+    (error.kind(), error.to_string())
+}

@@ -1,0 +1,67 @@
+//! Names that the destination does not tell apart, as in directories that ignore case: each is one entry's of the session.
+//!
+//! I/O threads claim them; [`FoldedNames`] owns the lock.
+
+use std::os::fd::BorrowedFd;
+
+use carrack_model::RelPath;
+use carrack_storage::{FoldedNames, FoldingDirectory, SinkError};
+
+/// The names of a session; nothing in a dry run, which claims none.
+pub(super) struct NameClaims(Option<FoldedNames>);
+
+impl NameClaims {
+    pub(super) fn new(names: Option<FoldedNames>) -> NameClaims {
+        NameClaims(names)
+    }
+
+    /// The folding of names in a directory, if it does not tell all of them apart.
+    pub(super) fn folding(&self, held: BorrowedFd<'_>, path: &RelPath) -> Option<FoldingDirectory> {
+        self.0.as_ref().and_then(|names| names.of(held, path))
+    }
+
+    /// The same; the directory is claimed for its path.
+    pub(super) fn directory(
+        &self,
+        held: BorrowedFd<'_>,
+        path: &RelPath,
+    ) -> Result<Option<FoldingDirectory>, SinkError> {
+        let folding = self.folding(held, path);
+        self.claim_directory(folding.as_ref(), path)?;
+        Ok(folding)
+    }
+
+    /// Claims a directory that does not tell all names apart for its path.
+    pub(super) fn claim_directory(
+        &self,
+        folding: Option<&FoldingDirectory>,
+        path: &RelPath,
+    ) -> Result<(), SinkError> {
+        assert!(folding.is_none() || self.0.is_some(), "nothing is claimed in a dry run");
+        match (&self.0, folding) {
+            (Some(names), Some(folding)) => names.claim_directory(folding, path),
+            _ => Ok(()),
+        }
+    }
+
+    /// True if an entry of this run has that place, in a directory that does not tell all names apart.
+    pub(super) fn is_taken(&self, held: BorrowedFd<'_>, path: &RelPath, name: &[u8]) -> bool {
+        let folding = self.0.as_ref().and_then(|names| Some((names, names.of(held, path)?)));
+        folding.is_some_and(|(names, folding)| names.is_taken(&folding, path, name))
+    }
+
+    /// Claims a name in a directory that does not tell all names apart.
+    pub(super) fn claim(
+        &self,
+        folding: Option<&FoldingDirectory>,
+        held: BorrowedFd<'_>,
+        path: &RelPath,
+        name: &[u8],
+    ) -> Result<(), SinkError> {
+        assert!(folding.is_none() || self.0.is_some(), "nothing is claimed in a dry run");
+        match (&self.0, folding) {
+            (Some(names), Some(folding)) => names.claim(folding, held, path, name),
+            _ => Ok(()),
+        }
+    }
+}

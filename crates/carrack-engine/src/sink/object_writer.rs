@@ -1,0 +1,184 @@
+//! Objects of large files: checked while the cache holds them, and written.
+//!
+//! I/O threads enter it with an object each; who finds another one writing to a local file leaves its object to that one.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use carrack_model::{ByteRange, Checksum};
+use carrack_plan::Service;
+use carrack_storage::{Root, WriteIo};
+use carrack_transport::Incoming;
+use carrack_wire::FrameHeader;
+use carrack_wire::message::OpenFile;
+
+use super::announcing::announce;
+use super::answers::Answer;
+use super::context::SinkContext;
+use super::creation::growing;
+use super::file_table::Arrived;
+use super::lane::Lane;
+use super::large_files::LargeFiles;
+use super::sink_file::{Checked, SinkFile};
+use crate::check::{ObjectCheck, bundle_check, object_check};
+use crate::error::SessionError;
+
+/// Objects of a file that may be left to the thread that is writing to it. Of fewer the others wait while it receives nothing
+/// either; more bring nothing (decision 4).
+const LEFT_TO_WRITER: usize = 16;
+
+/// Writes objects for a lane.
+#[derive(Clone, Copy)]
+pub(super) struct ObjectWriter<'a> {
+    lane: &'a Lane<'a>,
+    sink: &'a SinkContext<'a>,
+    files: LargeFiles<'a>,
+}
+
+impl<'a> ObjectWriter<'a> {
+    pub(super) fn new(lane: &'a Lane<'a>) -> ObjectWriter<'a> {
+        ObjectWriter { lane, sink: lane.sink, files: LargeFiles::new(lane) }
+    }
+
+    /// Checks and writes an object; returns how long the storage took, if it was asked.
+    pub(super) fn store(&self, root: &Root, incoming: Incoming) -> Result<Option<Service>, SessionError> {
+        let header = incoming.header;
+        if header.table_len > 0 {
+            return self.store_first(root, incoming).map(|()| None);
+        }
+        let range = ByteRange::new(header.offset, header.body_len.into());
+        let object = header.object.0;
+        let (file, incoming) = match self.lane.files.arrive(range, incoming)? {
+            Arrived::Of(file, incoming) => (file, incoming),
+            Arrived::Early => return Ok(None),
+            Arrived::Unwanted(incoming) => {
+                drop(incoming);
+                self.lane.answer(object, Answer::Written);
+                return Ok(None);
+            }
+        };
+        match self.check(&file, range, incoming)? {
+            Some(checked) => self.write(root, &file, checked),
+            None => {
+                self.lane.files.reject(header.file, range);
+                self.lane.answer(object, Answer::Corrupt);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Nothing if the object failed its check; its slot is free again then.
+    fn check(
+        &self,
+        file: &SinkFile,
+        range: ByteRange,
+        incoming: Incoming,
+    ) -> Result<Option<Checked>, SessionError> {
+        let digested_size = self.sink.spec.part.is_none().then(|| file.entry.size());
+        let check = object_check(self.sink.spec.checksum, range, incoming.body(), digested_size);
+        let ObjectCheck { value, subtrees } = check.map_err(|e| SessionError::Protocol(e.to_string()))?;
+        Ok((value == incoming.header.check).then(|| Checked::new(incoming, range, subtrees)))
+    }
+
+    /// Writes an object and answers it, or leaves it to another thread that writes to the file. Returns how long the storage took
+    /// for the one that it wrote last.
+    fn write(
+        &self,
+        root: &Root,
+        file: &Arc<SinkFile>,
+        checked: Checked,
+    ) -> Result<Option<Service>, SessionError> {
+        let mut service = None;
+        let mut write = |checked: Checked| -> Result<(), SessionError> {
+            if self.lane.is_stopped() {
+                return Err(SessionError::PeerGone);
+            }
+            service = Some(self.write_now(root, file, &checked)?);
+            let object = checked.object();
+            drop(checked);
+            self.lane.answer(object, Answer::Written);
+            Ok(())
+        };
+        let growing = growing(self.lane, root, file);
+        match growing.is_ok_and(|growing| self.sink.sizing.writes_in_turn && growing.io() == WriteIo::Cached)
+        {
+            // What came from a target's queue is written by the thread that took it: the queue counts it until then.
+            true => file.line.write(
+                checked,
+                if self.sink.sizing.is_sorting { 0 } else { LEFT_TO_WRITER },
+                write,
+            )?,
+            false => write(checked)?,
+        }
+        Ok(service)
+    }
+
+    /// Writes what has passed its check; a file by itself that is whole then gets its name.
+    fn write_now(
+        &self,
+        root: &Root,
+        file: &Arc<SinkFile>,
+        checked: &Checked,
+    ) -> Result<Service, SessionError> {
+        let (range, subtrees, body) = (checked.range(), checked.subtrees(), checked.content());
+        let end = range.end();
+        assert!(end.is_some_and(|end| end <= file.entry.size()), "the ledger lets objects lie in their file");
+        let growing = growing(self.lane, root, file);
+        let began = Instant::now();
+        let written = match growing {
+            Ok(growing) => {
+                growing.write_at(body, range.offset).map_err(|error| (error.kind(), error.to_string()))
+            }
+            Err(error) => Err((error.kind(), error.to_string())),
+        };
+        let service = Service { time: began.elapsed(), bytes: range.len };
+        match written {
+            Ok(()) => {
+                self.keep_time_after_the_end(file);
+                self.lane.count_bytes(file, range.len);
+                file.integrity.add_subtrees(subtrees).map_err(|e| SessionError::Protocol(e.to_string()))?;
+                self.sink.committer()?.wrote(file, range, subtrees, body)?;
+                if file.is_by_itself() && file.bytes.is_all_written(range.len) {
+                    self.files.close(file)?;
+                }
+            }
+            Err((kind, detail)) => self.files.give_up(file, kind, detail)?,
+        }
+        Ok(service)
+    }
+
+    /// A write that returns when its session is over may have been overtaken: others have the file's part too, and have given the file its
+    /// name and time. It gets its time once more.
+    fn keep_time_after_the_end(&self, file: &SinkFile) {
+        if file.portion.is_part()
+            && self.lane.is_stopped()
+            && self.sink.attributes.keeper.policy().times
+            && let Some(growing) = file.grown()
+        {
+            growing.keep_time(file.entry.metadata.mtime);
+        }
+    }
+
+    /// Stores an object that announces its file: contents, and behind them the table that would be in a message.
+    fn store_first(&self, root: &Root, incoming: Incoming) -> Result<(), SessionError> {
+        let FrameHeader { object, file: id, offset, table_len, check, .. } = incoming.header;
+        let checksum = self.sink.spec.checksum;
+        if checksum == Checksum::Blake3 {
+            return Err(SessionError::Protocol("a file by itself where digests are made".into()));
+        }
+        let body = incoming.body();
+        if bundle_check(checksum, body, table_len as usize) != check {
+            drop(incoming);
+            // The source announces it by a message now.
+            self.lane.answer(object.0, Answer::Corrupt);
+            return Ok(());
+        }
+        let (content, table) = body.split_at(body.len() - table_len as usize);
+        let range = ByteRange::new(offset, content.len() as u64);
+        let message = OpenFile { id: id.0, table: table.to_vec(), ..OpenFile::default() };
+        let (file, early) = announce(self.lane, &message)?;
+        self.lane.files.arrive_first(id, range)?;
+        self.write(root, &file, Checked::new(incoming, range, Vec::new()))?;
+        early.into_iter().try_for_each(|incoming| self.store(root, incoming).map(|_| ()))
+    }
+}

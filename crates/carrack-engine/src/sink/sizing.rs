@@ -1,0 +1,59 @@
+//! Numbers of a sink's lanes, streams and threads, and their limits.
+
+use carrack_layout::Medium;
+use carrack_model::{Scheduling, TransferSpec};
+use carrack_transport::StreamCount;
+
+use super::storage::SinkStorage;
+use crate::settings::{Limits, Settings};
+
+/// Of all lanes together where nothing else is said.
+pub(super) struct SinkSizing {
+    /// The scheduling of one lane.
+    pub(super) scheduling: Scheduling,
+    /// The limits of all of them together.
+    pub(super) limits: Limits,
+    pub(super) lane_count: usize,
+    /// I/O threads that the storage can use.
+    pub(super) io_threads: usize,
+    /// Those that it may come to use.
+    pub(super) io_threads_most: usize,
+    /// Streams that are used at first, of those that stand.
+    pub(super) streams: StreamCount,
+    /// True if one thread at a time writes to a file. A local file system locks it for a buffered write, and a second
+    /// writer would spin on that lock: 15 % of all CPU time with one large file and two streams on two cores.
+    pub(super) writes_in_turn: bool,
+    /// True if objects wait in the queues of their targets. Else they are written by whoever receives them.
+    pub(super) is_sorting: bool,
+}
+
+impl SinkSizing {
+    pub(super) fn new(
+        spec: &TransferSpec,
+        settings: &Settings,
+        storage: &SinkStorage,
+        lane_count: usize,
+    ) -> SinkSizing {
+        let io_threads = settings.io_thread_count(storage.depth());
+        let is_sorting = storage.has_targets();
+        let io_threads_most = if is_sorting { settings.io_threads_most(io_threads) } else { io_threads };
+        assert!(lane_count > 0 && io_threads > 0, "a session has a lane and an I/O thread");
+        assert!(io_threads <= io_threads_most, "the tuner begins with no more threads than it may come to");
+        SinkSizing {
+            scheduling: settings.scheduling.of_lane(lane_count),
+            limits: settings.limits(),
+            lane_count,
+            io_threads,
+            io_threads_most,
+            streams: StreamCount::new(spec.streams, lane_count as u16, settings.tunes),
+            writes_in_turn: storage.own().own_target().medium != Medium::Network,
+            is_sorting,
+        }
+    }
+
+    /// Threads of a lane for so many streams and writers. One thread more than streams: whoever drives a stream may be waiting for it
+    /// when a file is to be ended. Where objects wait for their targets, whoever drives a stream does nothing else.
+    pub(super) fn threads_for(&self, streams: usize, writers: usize) -> usize {
+        if self.is_sorting { writers + streams } else { writers.max(streams + 1) }
+    }
+}

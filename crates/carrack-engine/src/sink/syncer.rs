@@ -1,0 +1,171 @@
+//! Syncing of contents and names beneath a destination: by file, by directory, or by file system.
+//!
+//! `carrack-commit` enters it; it holds descriptors and no state that changes.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use carrack_model::{FailureKind, RelPath, escape};
+use carrack_storage::{
+    Durable, Root, SinkError, device_of, read_back, sync_data, sync_directories, sync_file, sync_file_system,
+};
+
+use super::group::{Places, Written};
+use super::sink_file::SinkFile;
+use crate::error::SessionError;
+
+/// The file systems of a destination, and how they are synced.
+pub(super) struct Syncer {
+    root: Arc<Root>,
+    /// The root's directory, open for reading from the start: it is told of everything that could not be written back since.
+    /// Nothing if it can't be read (a drop box): then each file is synced by itself.
+    held: Option<OwnedFd>,
+    durable: Durable,
+    /// True if everything lies on the file system of the root.
+    is_one_file_system: bool,
+}
+
+/// The part of small files that was made durable.
+pub(super) enum Synced {
+    /// All, and the names too.
+    FileSystems,
+    /// Their contents; their directories are left.
+    Contents,
+}
+
+impl Syncer {
+    pub(super) fn new(root: Arc<Root>, is_one_file_system: bool) -> Result<Syncer, SessionError> {
+        let held = root.open_directory(&RelPath::root()).ok();
+        let durable = match Durable::of(root.as_fd()).map_err(broken)? {
+            Durable::Together if held.is_none() => Durable::OneByOne,
+            durable => durable,
+        };
+        assert!(durable != Durable::Together || held.is_some(), "a file system is synced by its directory");
+        Ok(Syncer { root, held, durable, is_one_file_system })
+    }
+
+    /// By what unit contents become durable here.
+    pub(super) fn durable(&self) -> Durable {
+        self.durable
+    }
+
+    /// The destination's directory, if it can be read.
+    pub(super) fn held(&self) -> Option<&OwnedFd> {
+        self.held.as_ref()
+    }
+
+    /// The contents of a large file that has no name yet.
+    pub(super) fn sync_large(&self, written: &Written) -> Result<(), SessionError> {
+        // What has its name was synced before.
+        let open = written.file.as_ref().filter(|_| written.end.is_none());
+        let Some((file, growing)) = open.and_then(|file| Some((file, file.grown()?))) else { return Ok(()) };
+        sync_data(growing.descriptor()).map_err(|error| self.broken_at(file, error))
+    }
+
+    /// Small files; the few of them one by one while `goes_on`.
+    pub(super) fn sync_small(
+        &self,
+        places: &Places,
+        goes_on: impl Fn() -> bool,
+    ) -> Result<Synced, SessionError> {
+        let synced = match (self.durable, &places.few) {
+            (Durable::Together, None) => self.sync_file_systems(places),
+            (Durable::Together, Some(few)) => {
+                let wanted = few.iter().take_while(|_| goes_on());
+                let synced: Result<Vec<()>, SinkError> =
+                    wanted.map(|(directory, name)| sync_file(&self.root, directory, name)).collect();
+                // What this user may not open is synced with everything else.
+                synced.map(|_| Synced::Contents).or_else(|_| self.sync_file_systems(places))
+            }
+            // Each was synced before it got its name.
+            _ => Ok(Synced::Contents),
+        };
+        synced.map_err(broken)
+    }
+
+    /// The names in these directories.
+    pub(super) fn sync_names<'a>(
+        &self,
+        directories: impl Iterator<Item = &'a RelPath>,
+    ) -> Result<(), SessionError> {
+        sync_directories(&self.root, directories).map_err(broken)
+    }
+
+    /// The file system that the root lies on.
+    pub(super) fn sync_root(&self) -> Result<(), SessionError> {
+        self.sync_own().map_err(broken)
+    }
+
+    fn sync_own(&self) -> Result<(), SinkError> {
+        self.held.as_ref().map_or(Ok(()), |held| sync_file_system(held.as_fd()))
+    }
+
+    fn sync_file_systems(&self, places: &Places) -> Result<Synced, SinkError> {
+        self.sync_own()?;
+        if self.is_one_file_system {
+            return Ok(Synced::FileSystems);
+        }
+        let mut synced = vec![self.root.identity().dev];
+        for path in &places.directories {
+            let held = self.root.open_directory(path).map_err(SinkError::of_directory)?;
+            let dev = device_of(held.as_fd())?;
+            if !synced.contains(&dev) {
+                sync_file_system(held.as_fd())?;
+                synced.push(dev);
+            }
+        }
+        Ok(Synced::FileSystems)
+    }
+
+    /// Reads what the storage holds of a large file at `offset`; returns the bytes that are there.
+    pub(super) fn read_back(
+        &self,
+        file: &SinkFile,
+        buffer: &mut [u8],
+        offset: u64,
+    ) -> Result<usize, SessionError> {
+        let Some(growing) = file.grown() else { return Err(SessionError::Internal) };
+        let len = buffer.len();
+        let count =
+            read_back(growing.descriptor(), buffer, offset).map_err(|error| self.broken_at(file, error))?;
+        assert!(count <= len, "a read returns no more than its buffer holds");
+        Ok(count)
+    }
+
+    fn broken_at(&self, file: &SinkFile, error: SinkError) -> SessionError {
+        let (path, detail) =
+            (escape(&self.root.full_path(file.directory(), &file.entry.name)), error.to_string());
+        match error.kind() {
+            FailureKind::NoSpace => SessionError::NoSpace { path, detail },
+            _ => SessionError::NotDurable { path, detail },
+        }
+    }
+}
+
+fn broken(error: SinkError) -> SessionError {
+    let (path, detail) = ("the destination".into(), error.to_string());
+    match error.kind() {
+        FailureKind::NoSpace => SessionError::NoSpace { path, detail },
+        _ => SessionError::NotDurable { path, detail },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_files_and_their_names_are_synced() {
+        let dir = tempfile::tempdir().unwrap();
+        let syncer = Syncer::new(Arc::new(Root::open(dir.path()).unwrap()), true).unwrap();
+        assert!(syncer.held().is_some());
+        std::fs::write(dir.path().join("f"), "contents").unwrap();
+        let mut places = Places::default();
+        places.enter(&RelPath::root());
+        places.add_file(&RelPath::root(), b"f");
+        syncer.sync_small(&places, || true).unwrap();
+        syncer.sync_small(&places, || false).unwrap();
+        syncer.sync_names(places.directories.iter()).unwrap();
+        syncer.sync_root().unwrap();
+    }
+}

@@ -1,0 +1,489 @@
+//! The write queue of a lane: what waits for an I/O thread, in which order it is taken, how many threads are at work, and the bytes that
+//! came and went.
+//!
+//! The comm thread, I/O threads and those of a spill enter it; the meta-scheduler's looks at its targets. It owns one monitor, and no lock
+//! of the sink is taken beneath that.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use carrack_layout::StorageTarget;
+use carrack_machine::{Attempt, Closed, Monitor};
+use carrack_model::{Scheduling, TargetId, TargetReport};
+use carrack_plan::{Feed, Service, TargetQueues, TargetState, policy};
+use carrack_transport::{Incoming, ReceiveEndpoint};
+use carrack_wire::message::{Knobs, Offer, Prune};
+
+use super::sink_file::SinkFile;
+use super::sizing::SinkSizing;
+use super::storage::SinkStorage;
+use crate::gate::Gate;
+use crate::report::target_reports;
+use crate::settings::{Limits, depth_of_queue};
+use crate::sharing::{Member, Pass, Share};
+use crate::spill::Moved;
+
+/// Something an I/O thread can do.
+pub(super) enum Task {
+    /// A file was announced: create it, and say where it lies.
+    Create(Arc<SinkFile>),
+    /// The file is whole: give it its name.
+    Commit(Arc<SinkFile>),
+    /// This session's part of the file is written; others bring the rest.
+    Shelve(Arc<SinkFile>),
+    /// Everything of this chunk was answered: make it durable, record it, and say so.
+    Settle(u64),
+    /// The source gave the file up: take the temporary name away.
+    Discard(Arc<SinkFile>),
+    /// The source asks which of these entries are wanted.
+    Offer(Offer),
+    /// Everything is sent: remove what the source does not have.
+    Prune(Prune),
+    /// Everything is written: set the directories' metadata.
+    Finish {
+        /// True if nothing failed: no later session has anything to go on with.
+        is_complete: bool,
+    },
+    /// Check and write an object that waited in the queue of its target.
+    Store(TargetId, Incoming),
+    /// Drive a stream that has data.
+    Stream(Box<dyn ReceiveEndpoint>),
+}
+
+/// Tasks and objects, and the threads that they wait for.
+pub(super) struct WriteQueue {
+    /// Shared with the meta-scheduler's client.
+    inbox: Arc<Monitor<Inbox>>,
+    /// Those of the lane's I/O threads that are at work.
+    writers: Gate,
+    thread_count: usize,
+    /// Streams of this lane.
+    stream_count: usize,
+    /// Bytes of objects that were put into the queues of their targets, and of those that were stored.
+    queued_bytes: AtomicU64,
+    stored_bytes: AtomicU64,
+}
+
+impl WriteQueue {
+    /// Of a lane with so many streams.
+    pub(super) fn new(
+        sizing: &SinkSizing,
+        storage: &SinkStorage,
+        share: Option<&Share>,
+        stream_count: usize,
+    ) -> WriteQueue {
+        let lane_count = sizing.lane_count;
+        let wanted = sizing.io_threads.div_ceil(lane_count);
+        let used = sizing.streams.used(stream_count * lane_count).div_ceil(lane_count);
+        let most = sizing.io_threads_most.div_ceil(lane_count).max(wanted);
+        let limits = sizing.limits.clone();
+        let pass = share.map(|share| share.pass(wanted, limits.began));
+        let mut inbox = Inbox::new(sizing.scheduling, limits, wanted, sizing.is_sorting, pass.clone());
+        inbox.add_target(storage.own().own_target());
+        let inbox = Arc::new(Monitor::new(inbox));
+        if let Some(pass) = pass {
+            pass.join(&inbox);
+        }
+        let thread_count = sizing.threads_for(stream_count, most);
+        assert!(thread_count > 0, "a lane has an I/O thread");
+        WriteQueue {
+            inbox,
+            writers: Gate::new(sizing.threads_for(used, wanted)),
+            thread_count,
+            stream_count,
+            queued_bytes: AtomicU64::new(0),
+            stored_bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// I/O threads of the lane.
+    pub(super) fn thread_count(&self) -> usize {
+        self.thread_count
+    }
+
+    /// Those that are at work.
+    pub(super) fn writer_count(&self) -> usize {
+        self.writers.open_to()
+    }
+
+    /// The source will use so many streams of all lanes, and so many threads shall write.
+    pub(super) fn turn(&self, sizing: &SinkSizing, knobs: Knobs) {
+        let part = |count: u32| (count as usize).div_ceil(sizing.lane_count);
+        let streams = part(knobs.streams).min(self.stream_count);
+        let threads = sizing.threads_for(streams, part(knobs.writers));
+        self.writers.set(threads.min(self.thread_count));
+        assert!(self.writers.open_to() <= self.thread_count, "no more threads write than there are");
+        self.inbox.release_many(threads, |inbox| inbox.set_writers(part(knobs.writers)));
+    }
+
+    /// Waits until the I/O thread with this number, from 0, is to be at work.
+    pub(super) fn pass(&self, number: usize) {
+        assert!(number < self.thread_count, "I/O threads are numbered from 0");
+        self.writers.pass(number);
+    }
+
+    /// Waits for the next task. Whoever has done it says so, if it was no stream.
+    pub(super) fn take(&self) -> Result<Task, Closed> {
+        self.inbox.take_timed(Inbox::take)
+    }
+
+    /// The next task for a thread that drives a stream, if there is one.
+    pub(super) fn take_beside_streams(&self) -> Option<Task> {
+        self.inbox.try_take(Inbox::take_beside_streams)
+    }
+
+    /// A task that was taken, and was no stream, has been done.
+    pub(super) fn done(&self) {
+        self.inbox.release(Inbox::done);
+    }
+
+    /// Adds the beginning or end of a file, or of more.
+    pub(super) fn push_end(&self, task: Task) {
+        let is_end = !matches!(task, Task::Store(..) | Task::Stream(_));
+        assert!(is_end, "objects and streams have queues of their own");
+        self.inbox.release(|inbox| inbox.ends.push_back(task));
+    }
+
+    /// Adds a stream with data.
+    pub(super) fn push_stream(&self, endpoint: Box<dyn ReceiveEndpoint>) {
+        self.inbox.release(|inbox| inbox.streams.push_back(endpoint));
+    }
+
+    /// Puts an object into the queue of its target.
+    pub(super) fn push_object(&self, target: TargetId, incoming: Incoming) {
+        self.queued_bytes.fetch_add(incoming.header.body_len.into(), Relaxed);
+        self.inbox.release(|inbox| inbox.push_object(target, incoming));
+    }
+
+    /// An object of so many bytes that was taken from this target's queue is stored, or will not be; after so long if that is
+    /// known.
+    pub(super) fn finished(&self, target: TargetId, service: Option<Service>, bytes: u64) {
+        self.inbox.release(|inbox| inbox.finish_object(target, service));
+        // Ordered, so that what was queued before others were stored is seen here.
+        let stored = self.stored_bytes.fetch_add(bytes, AcqRel) + bytes;
+        assert!(stored <= self.queued_bytes.load(Relaxed), "no more is stored than was queued");
+    }
+
+    /// An object that was taken from the queue of `from` belongs to that of another target.
+    pub(super) fn move_object(&self, from: TargetId, to: TargetId, incoming: Incoming) {
+        assert!(from != to, "an object that stays is not moved");
+        self.inbox.release_many(2, |inbox| {
+            inbox.finish_object(from, None);
+            inbox.take_back(from, &incoming);
+            inbox.push_object(to, incoming);
+        });
+    }
+
+    /// An object that was taken from this target's queue comes once more.
+    pub(super) fn take_back(&self, target: TargetId, incoming: &Incoming) {
+        self.inbox.with(|inbox| inbox.take_back(target, incoming));
+    }
+
+    /// The youngest object of the target for which most wait, if more than `kept` do, and it is `fit`.
+    pub(super) fn take_youngest(
+        &self,
+        kept: usize,
+        fit: impl FnOnce(&Incoming) -> bool,
+    ) -> Option<(TargetId, Incoming)> {
+        self.inbox.with(|inbox| inbox.objects.take_last(kept, fit))
+    }
+
+    /// The object that was taken as the youngest waits as before.
+    pub(super) fn put_back(&self, target: TargetId, incoming: Incoming) {
+        self.inbox.release(|inbox| inbox.push_object(target, incoming));
+    }
+
+    /// The object that was taken as the youngest waits again, before all others of its target.
+    pub(super) fn bring_back(&self, target: TargetId, incoming: Incoming) {
+        let bytes = incoming.header.body_len.into();
+        self.inbox.release(|inbox| inbox.objects.push_front(target, bytes, incoming));
+    }
+
+    /// Makes targets known.
+    pub(super) fn learn(&self, storage: &SinkStorage, targets: &[TargetId]) {
+        for &id in targets {
+            if self.inbox.with(|inbox| inbox.known.contains(&id)) {
+                continue;
+            }
+            if let Some(target) = storage.file_systems().target(id) {
+                self.inbox.release(|inbox| inbox.add_target(&target));
+            }
+        }
+    }
+
+    /// Bytes that came into the queues of targets, and that went from there.
+    pub(super) fn moved(&self) -> Moved {
+        Moved { came: self.queued_bytes.load(Relaxed), went: self.stored_bytes.load(Relaxed) }
+    }
+
+    /// Objects that wait or are being written.
+    pub(super) fn object_count(&self) -> usize {
+        self.inbox.with(|inbox| inbox.objects.len() + inbox.objects.in_service())
+    }
+
+    /// Objects that wait.
+    pub(super) fn waiting_count(&self) -> usize {
+        self.inbox.with(|inbox| inbox.objects.len())
+    }
+
+    /// Objects that wait for a target.
+    pub(super) fn waiting_for(&self, target: TargetId) -> usize {
+        self.inbox.with(|inbox| inbox.waiting_for(target))
+    }
+
+    /// The queues of targets, for people.
+    pub(super) fn reports(&self, storage: &SinkStorage) -> Vec<TargetReport> {
+        let label = |id| storage.file_systems().target(id).map(|target| target.label);
+        self.inbox.with(|inbox| target_reports((&inbox.objects, inbox.began.elapsed()), label))
+    }
+
+    /// Ends all waiting.
+    pub(super) fn close(&self) {
+        self.writers.close();
+        self.inbox.close();
+    }
+}
+
+/// Beginnings and ends of files first, as they hold descriptors. Where objects wait for their targets, streams come next:
+/// whoever drives one only sorts what comes. Else objects do, as they hold slots.
+struct Inbox {
+    ends: VecDeque<Task>,
+    objects: TargetQueues<Incoming>,
+    streams: VecDeque<Box<dyn ReceiveEndpoint>>,
+    known: HashSet<TargetId>,
+    streams_first: bool,
+    /// Threads that are busy with storage, and how many may be: whoever is left drives streams, so that storage which stalls
+    /// holds up none. Only where objects wait for their targets.
+    storing: usize,
+    storing_max: usize,
+    in_flight_max: u32,
+    /// The grants that it keeps to where targets are shared out.
+    pass: Option<Pass>,
+    began: Instant,
+}
+
+impl Member for Monitor<Inbox> {
+    fn states(&self) -> Vec<TargetState> {
+        self.with(|inbox| inbox.objects.states().to_vec())
+    }
+
+    fn wake(&self) {
+        self.release_many(usize::MAX, |_| ());
+    }
+}
+
+impl Inbox {
+    /// `is_sorting`: objects wait for their targets.
+    fn new(
+        scheduling: Scheduling,
+        limits: Limits,
+        io_threads: usize,
+        is_sorting: bool,
+        pass: Option<Pass>,
+    ) -> Inbox {
+        let chosen = || policy(&scheduling.policy, io_threads, Feed::Arriving);
+        let mut objects = match (is_sorting, &pass) {
+            (true, Some(pass)) => TargetQueues::new(pass.guard(chosen())),
+            (true, None) => TargetQueues::new(chosen()),
+            (false, _) => TargetQueues::default(),
+        };
+        // A source keeps to the rate of all together by itself, unless it is a client that a daemon has to hold to it.
+        objects.keep_to(limits.rates);
+        Inbox {
+            ends: VecDeque::new(),
+            objects,
+            streams: VecDeque::new(),
+            known: HashSet::new(),
+            streams_first: is_sorting,
+            storing: 0,
+            storing_max: if is_sorting { io_threads.max(1) } else { usize::MAX },
+            in_flight_max: scheduling.in_flight_max,
+            pass,
+            began: limits.began,
+        }
+    }
+
+    fn add_target(&mut self, target: &StorageTarget) {
+        self.known.insert(target.id);
+        if let Some(pass) = &self.pass {
+            pass.learn(target);
+        }
+        self.objects.set_depth(target.id, depth_of_queue(target, self.in_flight_max));
+    }
+
+    /// Objects that wait for a target.
+    fn waiting_for(&self, target: TargetId) -> usize {
+        let state = self.objects.states().iter().find(|state| state.target == target);
+        state.map_or(0, |state| state.waiting)
+    }
+
+    /// The next thing to do.
+    fn take(&mut self) -> Attempt<Task> {
+        let now = self.began.elapsed();
+        let may_store = self.storing < self.storing_max;
+        let end = if may_store { self.ends.pop_front() } else { None };
+        let first = end.or_else(|| if self.streams_first { self.take_stream() } else { None });
+        let object = |inbox: &mut Inbox| if may_store { inbox.take_object(now) } else { None };
+        match first.or_else(|| object(self)).or_else(|| self.take_stream()) {
+            Some(task) => {
+                self.storing += usize::from(!matches!(task, Task::Stream(_)));
+                assert!(
+                    self.storing <= self.storing_max || matches!(task, Task::Stream(_)),
+                    "no more store than may"
+                );
+                Attempt::Done(task)
+            }
+            None if !may_store => Attempt::NotYet,
+            None => self.objects.wake_at(now).map_or(Attempt::NotYet, |at| Attempt::Until(self.began + at)),
+        }
+    }
+
+    /// The next thing to do for a thread that drives a stream.
+    fn take_beside_streams(&mut self) -> Option<Task> {
+        let end = self.ends.pop_front();
+        end.or_else(|| self.take_object(self.began.elapsed()))
+    }
+
+    fn take_stream(&mut self) -> Option<Task> {
+        self.streams.pop_front().map(Task::Stream)
+    }
+
+    fn take_object(&mut self, now: Duration) -> Option<Task> {
+        let (target, incoming) = self.objects.take(now)?;
+        self.objects.charge(target, incoming.header.body_len.into(), now);
+        Some(Task::Store(target, incoming))
+    }
+
+    /// A task that was taken, and was no stream, has been done.
+    fn done(&mut self) {
+        assert!(self.storing > 0, "what is done was taken before");
+        self.storing -= 1;
+    }
+
+    /// From now on so many threads may be busy with storage.
+    fn set_writers(&mut self, count: usize) {
+        if self.streams_first {
+            self.storing_max = count.max(1);
+        }
+    }
+
+    fn push_object(&mut self, target: TargetId, incoming: Incoming) {
+        self.objects.push(target, incoming.header.body_len.into(), incoming);
+    }
+
+    /// An object that was taken is stored, after so long if that is known.
+    fn finish_object(&mut self, target: TargetId, service: Option<Service>) {
+        self.objects.finished(target, service, self.began.elapsed());
+    }
+
+    /// An object that was taken from this target's queue has to be queued once more.
+    fn take_back(&mut self, target: TargetId, incoming: &Incoming) {
+        self.objects.uncharge(target, incoming.header.body_len.into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use carrack_machine::SlotPool;
+    use carrack_model::{ByteRange, ObjectId};
+    use carrack_transport::loopback_pair;
+
+    use super::super::sink_file::tests::incoming;
+    use super::*;
+
+    #[test]
+    fn storage_that_stalls_holds_up_no_stream() {
+        let mut inbox =
+            Inbox::new(Scheduling::default(), crate::settings::Settings::default().limits(), 2, true, None);
+        (0..3).for_each(|number| inbox.ends.push_back(Task::Settle(number)));
+        assert!(matches!(inbox.take(), Attempt::Done(Task::Settle(0))));
+        assert!(matches!(inbox.take(), Attempt::Done(Task::Settle(1))));
+        assert!(matches!(inbox.take(), Attempt::NotYet), "as many as may be are busy");
+        let (_sender, receiver) = loopback_pair().unwrap();
+        inbox.streams.push_back(Box::new(receiver));
+        assert!(matches!(inbox.take(), Attempt::Done(Task::Stream(_))));
+        inbox.done();
+        assert!(matches!(inbox.take(), Attempt::Done(Task::Settle(2))));
+        inbox.ends.push_back(Task::Settle(3));
+        inbox.set_writers(3);
+        assert!(matches!(inbox.take(), Attempt::Done(Task::Settle(3))));
+    }
+
+    const ONE: TargetId = TargetId(1);
+    const OTHER: TargetId = TargetId(2);
+    const BYTES: u64 = 4096;
+
+    /// Of a lane with four I/O threads and two streams.
+    fn queue() -> WriteQueue {
+        let limits = crate::settings::Settings::default().limits();
+        WriteQueue {
+            inbox: Arc::new(Monitor::new(Inbox::new(Scheduling::default(), limits, 2, true, None))),
+            writers: Gate::new(4),
+            thread_count: 4,
+            stream_count: 2,
+            queued_bytes: AtomicU64::new(0),
+            stored_bytes: AtomicU64::new(0),
+        }
+    }
+
+    fn object(pool: &SlotPool, number: u64) -> Incoming {
+        let mut object = incoming(pool, 1, ByteRange::new(number * BYTES, BYTES));
+        object.header.object = ObjectId(number);
+        object
+    }
+
+    fn take_object(queue: &WriteQueue) -> (TargetId, Incoming) {
+        match queue.take() {
+            Ok(Task::Store(target, incoming)) => (target, incoming),
+            _ => panic!("an object waits"),
+        }
+    }
+
+    #[test]
+    fn an_object_that_moves_is_counted_once() {
+        let (queue, pool) = (queue(), SlotPool::new(16 * BYTES, BYTES as usize).unwrap());
+        queue.push_object(ONE, object(&pool, 1));
+        let (target, incoming) = take_object(&queue);
+        assert_eq!((target, queue.waiting_count(), queue.object_count()), (ONE, 0, 1));
+        queue.move_object(ONE, OTHER, incoming);
+        queue.done();
+        assert_eq!((queue.waiting_for(ONE), queue.waiting_for(OTHER)), (0, 1));
+        let (target, incoming) = take_object(&queue);
+        assert_eq!((target, incoming.header.object.0), (OTHER, 1));
+        queue.finished(OTHER, None, BYTES);
+        queue.done();
+        let Moved { came, went } = queue.moved();
+        assert_eq!((came, went, queue.object_count()), (BYTES, BYTES, 0));
+    }
+
+    #[test]
+    fn the_youngest_goes_aside_and_comes_back_first() {
+        let (queue, pool) = (queue(), SlotPool::new(16 * BYTES, BYTES as usize).unwrap());
+        (1..=3).for_each(|number| queue.push_object(ONE, object(&pool, number)));
+        assert!(queue.take_youngest(3, |_| true).is_none(), "so many stay");
+        assert!(queue.take_youngest(0, |_| false).is_none(), "it is not fit");
+        let (target, youngest) = queue.take_youngest(2, |_| true).unwrap();
+        assert_eq!((target, youngest.header.object.0), (ONE, 3));
+        queue.bring_back(ONE, youngest);
+        let order: Vec<u64> = (0..2).map(|_| take_object(&queue).1.header.object.0).collect();
+        assert_eq!((order, queue.moved().came), (vec![3, 1], 3 * BYTES), "what comes back came once");
+    }
+
+    #[test]
+    fn nobody_waits_for_a_queue_that_is_closed() {
+        let queue = &queue();
+        thread::scope(|scope| {
+            let taken = scope.spawn(|| queue.take().is_err());
+            while queue.inbox.waiter_count() == 0 {
+                thread::yield_now();
+            }
+            queue.close();
+            assert!(taken.join().unwrap());
+        });
+        assert!(queue.take_beside_streams().is_none());
+    }
+}

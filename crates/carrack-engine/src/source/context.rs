@@ -1,0 +1,62 @@
+//! The context that all lanes of a source share. It is constant on an object's way. Members that change have
+//! locks of their own.
+
+use std::sync::Arc;
+
+use carrack_model::{Entry, Kept, PartialRange, TransferSpec};
+
+use super::chunks::Chunks;
+use super::deletion::DeletionProof;
+use super::offers::Offers;
+use super::shared_counts::SharedCounts;
+use super::sizing::SourceSizing;
+use super::tree::SourceTree;
+use crate::placement::PlacedLanes;
+use crate::report::Observer;
+use crate::settings::Settings;
+use crate::sharing::Share;
+
+/// A source beyond its lanes.
+pub(super) struct SourceContext<'a> {
+    pub(super) spec: TransferSpec,
+    pub(super) settings: &'a Settings,
+    pub(super) tree: SourceTree,
+    pub(super) camp: &'a PlacedLanes,
+    pub(super) sizing: SourceSizing,
+    /// Sections that wait for the sink's word, if it is asked.
+    pub(super) offers: Option<Offers>,
+    /// The proof for removals at the sink.
+    pub(super) deletion: DeletionProof,
+    /// The chunks that the work comes in, if it does not come from a scan.
+    pub(super) chunks: Option<Chunks>,
+    pub(super) counts: SharedCounts,
+    /// Metadata beyond mode and time that both ends can keep.
+    pub(super) kept: Kept,
+    /// Its part in sharing targets, if it has one.
+    pub(super) share: Option<Arc<Share>>,
+    /// The observer, if the user started this end.
+    pub(super) observer: Option<&'a dyn Observer>,
+}
+
+impl SourceContext<'_> {
+    /// Returns the bytes of an entry to copy.
+    pub(super) fn wanted_bytes(&self, entry: &Entry) -> u64 {
+        let of_part = |part: PartialRange| part.range_in(entry.size()).map_or(0, |range| range.len);
+        self.spec.part.map_or(entry.size(), of_part)
+    }
+
+    /// Returns the end of the copied range in a file of `size` bytes.
+    pub(super) fn end_in(&self, size: u64) -> u64 {
+        self.spec.part.map_or(size, |part| part.end_in(size))
+    }
+
+    /// Returns true if a file of `size` bytes lies outside the range to copy.
+    pub(super) fn lacks_part(&self, size: u64) -> bool {
+        self.spec.part.is_some_and(|part| part.range_in(size).is_none())
+    }
+
+    /// Returns true if the sink compares contents and needs digests.
+    pub(super) fn compares_contents(&self) -> bool {
+        self.spec.sync.as_ref().is_some_and(|sync| sync.by_contents)
+    }
+}

@@ -1,0 +1,312 @@
+//! A large file is opened, looked at, and announced: by a message, or by its own first object.
+//!
+//! On I/O threads.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use carrack_layout::FileLayout;
+use carrack_model::limits::RANGES_MAX;
+use carrack_model::{
+    ByteRange, Checksum, Directory, Entry, EntryKind, FailureKind, FileId, RangeSet, Section, StripeChoice,
+    TargetId, Verify,
+};
+use carrack_plan::{Bundle, FileCursor, Layout, SingleTarget};
+use carrack_storage::{SourceError, SourceFile};
+use carrack_wire::message::{Coming, Control, FileRef, OpenFile, Stripes};
+use carrack_wire::{TableWriter, ranges_to_message};
+
+use super::chunks::FilePart;
+use super::context::SourceContext;
+use super::lane::Lane;
+use super::large_file::{LargeFile, UnopenedFile};
+use super::work::{BundleWork, ReadWork};
+use crate::counters::Stage;
+use crate::placed::stripes_to_message;
+
+/// The number of objects of a file that one thread reads in a row while others wait: 4 MiB on memory, 16 MiB
+/// on disks. The fastest plain mover (WDT) uses the same block size, and found smaller ones slower.
+pub(super) const RUN_OBJECTS: usize = 16;
+
+/// A file that announces itself, with all of its objects for the thread that has opened it.
+pub(super) type InlineFile = (Arc<LargeFile>, FileCursor);
+
+/// Opens large files of one target.
+pub(super) struct FileOpener<'a> {
+    pub(super) lane: &'a Lane<'a>,
+    /// The target that is being served.
+    pub(super) target: TargetId,
+}
+
+impl FileOpener<'_> {
+    /// Returns true if the file is still the scanned one.
+    fn is_as_found(&self, file: &SourceFile, entry: &Entry) -> bool {
+        let stamp = file.stamp();
+        let size = self.lane.source.end_in(stamp.size);
+        size == entry.size() && stamp.ino == entry.identity && file.metadata().mtime == entry.metadata.mtime
+    }
+
+    /// Opens a file, and queues its objects; returns it if it announces itself.
+    pub(super) fn open(&self, mut opening: UnopenedFile) -> Option<InlineFile> {
+        let lane = self.lane;
+        if opening.part == Some(FilePart::Discard) {
+            self.discard(&opening);
+            return None;
+        }
+        match lane.counters.time(Stage::Storage, || self.open_source(&opening.directory, &opening.entry)) {
+            // Other sessions have parts of the scanned version.
+            Ok(file) if opening.part.is_some() && !self.is_as_found(&file, &opening.entry) => {
+                self.not_opened(&opening, FailureKind::Changed, "it changed since it was found");
+            }
+            Ok(file) if lane.source.lacks_part(file.stamp().size) => {
+                self.not_opened(&opening, FailureKind::Changed, "it has no such part any more");
+            }
+            Ok(file) if file.stamp().size == 0 => self.open_as_bundle(opening),
+            Ok(file) => {
+                // The sink holds bytes of the offered version.
+                opening.held.take_if(|_| !self.is_as_found(&file, &opening.entry));
+                return self.begin(file, opening);
+            }
+            Err(error) => self.not_opened(&opening, error.kind(), error),
+        }
+        None
+    }
+
+    /// Has the sink take away what there is of a file as it was found; it may be another by now, or gone.
+    fn discard(&self, opening: &UnopenedFile) {
+        let lane = self.lane;
+        let UnopenedFile { directory, entry, .. } = opening;
+        let mut table = Vec::new();
+        let mut writer = TableWriter::new(&mut table);
+        writer.section(&directory.sink, None);
+        writer.regular(&entry.name, entry.size(), &entry.metadata, entry.identity, None);
+        let coming = Some(Coming::default());
+        lane.files.announce(|FileId(id)| {
+            lane.say(Control::OpenFile(OpenFile { id, table, coming, ..OpenFile::default() }));
+            lane.say(Control::AbandonFile(FileRef { id }));
+        });
+        lane.large_file_ended();
+    }
+
+    fn not_opened(&self, opening: &UnopenedFile, kind: FailureKind, detail: impl ToString) {
+        let lane = self.lane;
+        lane.fail_path(lane.source.tree.path(&opening.directory, &opening.entry), kind, detail);
+        lane.large_file_ended();
+    }
+
+    fn open_source(&self, directory: &Directory, entry: &Entry) -> Result<SourceFile, SourceError> {
+        let held = self.lane.source.tree.open_directory(directory)?;
+        let source = self.lane.source;
+        let located = source.tree.locate(directory, held.as_fd(), entry)?;
+        let file =
+            SourceFile::open(located.as_fd(), located.name(), located.follow, source.settings.source_io)?;
+        match source.tree.has_to_be_found(directory) && file.stamp().ino != entry.identity {
+            true => Err(SourceError::Replaced),
+            false => Ok(file),
+        }
+    }
+
+    /// The file is empty by now: no object would carry it, but a bundle does.
+    fn open_as_bundle(&self, opening: UnopenedFile) {
+        let UnopenedFile { directory, mut entry, chunk, .. } = opening;
+        entry.kind = EntryKind::Regular { size: 0 };
+        let section = Section { directory, metadata: None, extras: None, entries: vec![entry] };
+        let table_bytes = carrack_plan::section_table_bytes(&section.directory)
+            + section.entries.iter().map(carrack_plan::entry_table_bytes).sum::<usize>();
+        let bundle = Bundle { sections: vec![section], content_bytes: 0, table_bytes, entry_count: 1 };
+        self.lane.read_queue.return_permit();
+        let parcel = BundleWork { bundle, attempts: 1, is_rest: false, chunk };
+        self.lane.read_queue.push(self.target, ReadWork::Bundle(parcel));
+    }
+
+    /// Announces the file, or lets it announce itself.
+    fn begin(&self, file: SourceFile, opening: UnopenedFile) -> Option<InlineFile> {
+        let opened = self.look_at(file, opening);
+        if self.may_go_by_itself(&opened) {
+            return Some(self.go_by_itself(opened));
+        }
+        self.announce(opened);
+        None
+    }
+
+    /// Collects the facts for the sink about a file, which may have changed since its scan.
+    fn look_at(&self, file: SourceFile, mut opening: UnopenedFile) -> Opened {
+        let source = self.lane.source;
+        let size = source.end_in(file.stamp().size);
+        let entry = &mut opening.entry;
+        entry.kind = EntryKind::Regular { size };
+        entry.metadata = file.metadata();
+        entry.identity = file.stamp().ino;
+        let mut table = Vec::new();
+        TableWriter::new(&mut table).section(&opening.directory.sink, None);
+        let mut writer = TableWriter::new(&mut table).with(entry.extras.as_deref());
+        writer.regular(&entry.name, size, &entry.metadata, entry.identity, None);
+        let found = self.layout_of(&file, size);
+        let keeps_stripes = source.spec.stripe == StripeChoice::Preserve;
+        let stripes = found.geometry.as_ref().filter(|_| keeps_stripes).and_then(stripes_to_message);
+        let own = own_range(source, opening.part, size);
+        let holes = match source.spec.report_digests {
+            // The file digest covers all bytes, holes included.
+            true => RangeSet::new(),
+            false => file.holes_within(own.unwrap_or(ByteRange::new(0, size))),
+        };
+        let object_bytes = source.tree.object_bytes(&*found.layout, source.spec.slot_bytes);
+        Opened { file, opening, size, table, layout: found.layout, object_bytes, stripes, holes }
+    }
+
+    /// Returns true if one thread may read all of a file in a row, and the sink needs no message about it:
+    /// the sink holds nothing of the file, the policy has no choice, and nothing goes before earlier objects.
+    fn may_go_by_itself(&self, opened: &Opened) -> bool {
+        let (lane, source) = (self.lane, self.lane.source);
+        let Opened { file, opening, size, table, object_bytes, stripes, holes, .. } = opened;
+        *size <= (RUN_OBJECTS as u64 - 1) * object_bytes
+            && object_bytes + table.len() as u64 <= source.spec.slot_bytes.into()
+            && holes.is_empty()
+            && stripes.is_none()
+            && !file.is_direct()
+            && opening.attempts == 0
+            && opening.held.is_none()
+            && opening.part.is_none()
+            && source.spec.part.is_none()
+            && source.chunks.is_none()
+            && source.spec.checksum != Checksum::Blake3
+            && source.settings.verify != Verify::Readback
+            && lane.spills.is_empty()
+            && !lane.sends_from_files()
+            && !lane.read_queue.chooses()
+    }
+
+    fn go_by_itself(&self, opened: Opened) -> InlineFile {
+        let Opened { file, opening, size, table, layout, object_bytes, .. } = opened;
+        let id = self.lane.files.next_inline_id();
+        assert!(id.is_by_itself(), "the sink tells such files by their ids");
+        let large = LargeFile::new(id, file, self.target, opening, size).announced_by_object(table);
+        let large = Arc::new(large);
+        self.lane.files.insert(&large);
+        (large, FileCursor::new(id, size, layout, object_bytes))
+    }
+
+    fn announce(&self, opened: Opened) {
+        let lane = self.lane;
+        let Opened { file, opening, size, table, layout, object_bytes, stripes, holes } = opened;
+        let is_shared = lane.source.chunks.is_some();
+        let own = own_range(lane.source, opening.part, size);
+        let missing = without(missing_of(opening.held.as_deref(), own, size), &holes, size);
+        let goes_on = opening.held.is_some() && !is_shared;
+        let coming = missing.as_ref().filter(|_| is_shared).map(|missing| Coming {
+            ranges: ranges_to_message(missing),
+            is_part: matches!(opening.part, Some(FilePart::Range(_))),
+            makes_file: !holes.is_empty() && !holds(&opening, own.unwrap_or(ByteRange::new(0, size))),
+        });
+        let wanted_bytes = missing.as_ref().map_or(size, RangeSet::covered_bytes);
+        let holes = ranges_to_message(&holes);
+        let large = lane.files.announce(|id| {
+            let large = Arc::new(LargeFile::new(id, file, self.target, opening, wanted_bytes));
+            lane.files.insert(&large);
+            lane.say(Control::OpenFile(OpenFile { id: id.0, table, stripes, goes_on, coming, holes }));
+            large
+        });
+        let cursor = FileCursor::new(large.id, size, layout, object_bytes);
+        let cursor = missing.into_iter().fold(cursor, FileCursor::over);
+        self.queue_cursors(&large, cursor);
+    }
+
+    fn queue_cursors(&self, large: &Arc<LargeFile>, cursor: FileCursor) {
+        let cursors = cursor.for_each_target();
+        assert!(!cursors.is_empty(), "a file ends when its last cursor does");
+        large.expect_cursors(cursors.len());
+        let begun = |cursor: FileCursor| {
+            let first = cursor.peek_target().unwrap_or(large.target);
+            (first, ReadWork::Cursor(Arc::clone(large), cursor))
+        };
+        self.lane.read_queue.push_begun(cursors.into_iter().map(begun).collect());
+    }
+
+    /// Sends once more what the sink's storage does not hold as it was written.
+    pub(super) fn refill(&self, file: &Arc<LargeFile>, ranges: RangeSet) {
+        let size = file.found.entry.size();
+        let layout = self.layout_of(&file.source, size).layout;
+        let object_bytes = self.lane.source.tree.object_bytes(&*layout, self.lane.source.spec.slot_bytes);
+        self.queue_cursors(file, FileCursor::new(file.id, size, layout, object_bytes).over(ranges));
+    }
+
+    /// Returns the layout of a file. If it can't be asked for, the file lies on the target where it was
+    /// queued.
+    fn layout_of(&self, file: &SourceFile, size: u64) -> FileLayout {
+        let lane = self.lane;
+        let found = lane
+            .source
+            .tree
+            .file_systems
+            .of(file.descriptor())
+            .map(|own| own.layout_of(file.descriptor(), size));
+        match found {
+            Ok(found) => {
+                lane.read_queue.learn(found.layout.targets(), &lane.source.tree.file_systems);
+                found
+            }
+            // It could be opened, and its file system can't be asked: nothing that would stop the reading.
+            Err(_) => FileLayout {
+                layout: Arc::new(SingleTarget { target: self.target }),
+                geometry: None,
+                is_released: false,
+                problem: None,
+            },
+        }
+    }
+}
+
+/// An open large file with the facts for the sink.
+struct Opened {
+    file: SourceFile,
+    /// With the entry as the file was when it was opened.
+    opening: UnopenedFile,
+    size: u64,
+    /// Its directory and the file, as an entry table.
+    table: Vec<u8>,
+    layout: Arc<dyn Layout>,
+    object_bytes: u64,
+    /// The stripes to preserve at the sink.
+    stripes: Option<Stripes>,
+    holes: RangeSet,
+}
+
+/// Returns the missing ranges of a file, or `None` for the whole file. A file whose held ranges exceed a
+/// message is sent again.
+fn missing_of(held: Option<&RangeSet>, own: Option<ByteRange>, size: u64) -> Option<RangeSet> {
+    let held = held.filter(|held| held.run_count() < RANGES_MAX);
+    match own {
+        None => held.map(|held| held.missing_of(size)),
+        Some(own) => {
+            let gaps = held.cloned().unwrap_or_default().missing_of(size);
+            let mut missing = RangeSet::new();
+            gaps.iter().filter_map(|gap| gap.overlap(own)).for_each(|range| {
+                missing.insert(range);
+            });
+            Some(missing)
+        }
+    }
+}
+
+/// Returns the range that this session copies: that of a partial transfer, or that of a chunk. `None` is the
+/// whole file.
+fn own_range(source: &SourceContext<'_>, of_chunk: Option<FilePart>, size: u64) -> Option<ByteRange> {
+    source.spec.part.map_or(of_chunk.map(FilePart::range), |part| part.range_in(size))
+}
+
+/// Returns true if the sink holds bytes of that range.
+fn holds(opening: &UnopenedFile, own: ByteRange) -> bool {
+    opening.held.as_deref().is_some_and(|held| held.iter().any(|range| range.overlap(own).is_some()))
+}
+
+/// Returns the ranges to send, without holes. `None` is the whole file.
+fn without(missing: Option<RangeSet>, holes: &RangeSet, size: u64) -> Option<RangeSet> {
+    if holes.is_empty() {
+        return missing;
+    }
+    let mut there = missing.map(|missing| missing.missing_of(size)).unwrap_or_default();
+    for hole in holes.iter() {
+        there.cover(hole);
+    }
+    Some(there.missing_of(size))
+}

@@ -1,0 +1,181 @@
+//! Objects on their way: what each was, by its id, until the sink has answered it.
+//!
+//! I/O threads add to it, the comm thread takes from it; a spill's threads look into it.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use carrack_model::ObjectId;
+use carrack_model::limits::SPILLED_OBJECTS_MAX;
+
+use super::work::{SentObject, SinkPlace};
+
+/// An object that the sink has not answered.
+struct Posted {
+    sent: SentObject,
+    /// The sink has put the object on flash. It occupies no slot there, and its credit has been returned.
+    is_set_aside: bool,
+}
+
+/// An object that was answered, or will not be sent.
+pub(super) struct Taken {
+    pub(super) sent: SentObject,
+    /// The place that the object has left, where places are counted.
+    pub(super) left: Option<SinkPlace>,
+    /// Credits that come with its answer.
+    pub(super) credits: u64,
+}
+
+/// The objects of one lane.
+pub(super) struct InFlight {
+    posted: Mutex<HashMap<ObjectId, Posted>>,
+    /// The number of objects on the sink's flash.
+    set_aside: AtomicUsize,
+    next_id: AtomicU64,
+    /// Objects that have an id and will not be sent.
+    withdrawn: AtomicU64,
+    answered: AtomicU64,
+}
+
+impl Default for InFlight {
+    fn default() -> InFlight {
+        InFlight {
+            posted: Mutex::default(),
+            set_aside: AtomicUsize::new(0),
+            next_id: AtomicU64::new(1),
+            withdrawn: AtomicU64::new(0),
+            answered: AtomicU64::new(0),
+        }
+    }
+}
+
+impl InFlight {
+    fn posted(&self) -> MutexGuard<'_, HashMap<ObjectId, Posted>> {
+        self.posted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An id for the next object.
+    pub(super) fn next_id(&self) -> ObjectId {
+        ObjectId(self.next_id.fetch_add(1, Relaxed))
+    }
+
+    /// The object is about to be sent.
+    pub(super) fn post(&self, object: ObjectId, sent: SentObject) {
+        let before = self.posted().insert(object, Posted { sent, is_set_aside: false });
+        assert!(before.is_none(), "each object has an id of its own");
+    }
+
+    /// An object has been answered, or will not be; nothing if there was no such object.
+    pub(super) fn take(&self, object: ObjectId) -> Option<Taken> {
+        let Posted { sent, is_set_aside } = self.posted().remove(&object)?;
+        if is_set_aside {
+            let before = self.set_aside.fetch_sub(1, Relaxed);
+            assert!(before > 0, "each object on flash is counted once");
+        }
+        let left = if is_set_aside { None } else { sent.place() };
+        Some(Taken { sent, left, credits: u64::from(!is_set_aside) })
+    }
+
+    /// An object that has not left never will.
+    pub(super) fn withdraw(&self) {
+        self.withdrawn.fetch_add(1, Relaxed);
+    }
+
+    /// Notes that the sink has put an object on flash, and returns its place. Returns `None` if the sink may
+    /// not: the object was never sent, is on flash already, or flash holds its maximum.
+    pub(super) fn set_aside(&self, object: ObjectId) -> Option<Option<SinkPlace>> {
+        let mut posted = self.posted();
+        let posted = posted.get_mut(&object).filter(|posted| !posted.is_set_aside)?;
+        posted.is_set_aside = true;
+        (self.set_aside.fetch_add(1, Relaxed) < SPILLED_OBJECTS_MAX).then(|| posted.sent.place())
+    }
+
+    /// Counts answered objects.
+    pub(super) fn note_answered(&self, count: usize) {
+        self.answered.fetch_add(count as u64, Relaxed);
+    }
+
+    /// Returns the place of an object without an answer, where places are counted.
+    pub(super) fn place_of(&self, object: ObjectId) -> Option<SinkPlace> {
+        self.posted().get(&object).and_then(|posted| posted.sent.place())
+    }
+
+    /// Returns the bytes of work of an object, or 0 after its answer.
+    pub(super) fn work_bytes(&self, object: ObjectId) -> u64 {
+        self.posted().get(&object).map_or(0, |posted| posted.sent.work_bytes())
+    }
+
+    /// Objects that were not answered yet.
+    pub(super) fn count(&self) -> usize {
+        self.posted().len()
+    }
+
+    /// Objects posted so far, but for those that were withdrawn.
+    pub(super) fn sent_count(&self) -> u64 {
+        self.next_id.load(Relaxed) - 1 - self.withdrawn.load(Relaxed)
+    }
+
+    /// Objects that the sink has answered.
+    pub(super) fn answered_count(&self) -> u64 {
+        self.answered.load(Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use carrack_model::TargetId;
+
+    use super::*;
+    use crate::source::work::BundleWork;
+
+    fn bundle() -> SentObject {
+        let bundle =
+            carrack_plan::Bundle { sections: Vec::new(), content_bytes: 7, table_bytes: 0, entry_count: 0 };
+        SentObject::Bundle(TargetId(3), BundleWork { bundle, attempts: 0, is_rest: false, chunk: None })
+    }
+
+    #[test]
+    fn an_object_is_answered_once() {
+        let in_flight = InFlight::default();
+        let object = in_flight.next_id();
+        in_flight.post(object, bundle());
+        assert_eq!((in_flight.count(), in_flight.work_bytes(object)), (1, 7));
+        let taken = in_flight.take(object).unwrap();
+        assert_eq!((taken.credits, taken.left), (1, Some(SinkPlace::Bundles(TargetId(3)))));
+        assert!(in_flight.take(object).is_none());
+        assert_eq!((in_flight.count(), in_flight.sent_count()), (0, 1));
+    }
+
+    #[test]
+    fn what_is_on_flash_is_on_no_way_and_has_given_its_credit_back() {
+        let in_flight = InFlight::default();
+        let object = in_flight.next_id();
+        assert!(in_flight.set_aside(object).is_none(), "it was not sent");
+        in_flight.post(object, bundle());
+        assert_eq!(in_flight.set_aside(object), Some(Some(SinkPlace::Bundles(TargetId(3)))));
+        assert!(in_flight.set_aside(object).is_none(), "it is there already");
+        let taken = in_flight.take(object).unwrap();
+        assert_eq!((taken.credits, taken.left), (0, None));
+    }
+
+    #[test]
+    fn as_many_are_on_flash_as_may_be() {
+        let in_flight = InFlight::default();
+        let objects: Vec<_> = (0..=SPILLED_OBJECTS_MAX).map(|_| in_flight.next_id()).collect();
+        objects.iter().for_each(|&object| in_flight.post(object, bundle()));
+        let (last, others) = objects.split_last().unwrap();
+        assert!(others.iter().all(|&object| in_flight.set_aside(object).is_some()));
+        assert!(in_flight.set_aside(*last).is_none());
+    }
+
+    #[test]
+    fn what_was_withdrawn_was_not_sent() {
+        let in_flight = InFlight::default();
+        let object = in_flight.next_id();
+        in_flight.post(object, bundle());
+        in_flight.withdraw();
+        assert!(in_flight.take(object).is_some());
+        assert_eq!(in_flight.sent_count(), 0);
+    }
+}

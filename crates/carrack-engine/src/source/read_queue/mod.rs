@@ -1,0 +1,274 @@
+//! A lane's read queue. The scan's threads put work in, I/O threads take it, and the comm thread brings the
+//! sink's answers.
+//!
+//! Readers wait for work at one lock, the scan for room at another one. So readers never queue behind the
+//! scan. Both locks are private to this type.
+
+mod flow;
+mod room;
+mod state;
+
+use std::sync::Arc;
+
+use carrack_layout::FileSystems;
+use carrack_machine::{Closed, Monitor};
+use carrack_model::limits::QUEUE_ENTRIES_MAX;
+use carrack_model::{FileId, TargetId, TargetReport};
+use carrack_plan::Service;
+
+use super::large_file::LargeFile;
+use super::sizing::SourceSizing;
+use super::work::{BundleWork, ReadWork, SinkPlace};
+use crate::gate::Gate;
+use crate::report::target_reports;
+use crate::settings::Settings;
+use crate::sharing::Share;
+use flow::Flow;
+use room::Room;
+use state::QueueState;
+pub(super) use state::Taken;
+
+/// The target queues of one lane with the threads that read from them.
+pub(super) struct ReadQueue {
+    state: Arc<Monitor<QueueState>>,
+    room: Monitor<Room>,
+    /// I/O threads that are at work, of those that the lane has started.
+    gate: Gate,
+    /// I/O threads that the lane begins with.
+    threads_at_start: usize,
+    scan_threads: usize,
+    /// True if objects are counted by their places at the sink.
+    counts_flow: bool,
+}
+
+impl ReadQueue {
+    /// For a lane that begins with `threads` I/O threads.
+    pub(super) fn new(
+        threads: usize,
+        sizing: &SourceSizing,
+        settings: &Settings,
+        share: Option<&Share>,
+    ) -> ReadQueue {
+        let pass = share.map(|share| share.pass(threads, sizing.limits.began));
+        let flow = Flow::new(sizing.counts_flow, sizing.credits);
+        let open_files = (sizing.open_files / sizing.lane_count).max(1);
+        let scheduling = settings.scheduling.of_lane(sizing.lane_count);
+        let state =
+            QueueState::new(scheduling, sizing.limits.clone(), threads, flow, open_files, pass.clone());
+        let state = Arc::new(Monitor::new(state));
+        if let Some(pass) = pass {
+            pass.join(&state);
+        }
+        ReadQueue {
+            state,
+            room: Monitor::new(Room::new(QUEUE_ENTRIES_MAX / sizing.lane_count)),
+            gate: Gate::new(threads),
+            threads_at_start: threads,
+            scan_threads: settings.scan_thread_count(),
+            counts_flow: sizing.counts_flow,
+        }
+    }
+
+    /// I/O threads that the lane begins with.
+    pub(super) fn threads_at_start(&self) -> usize {
+        self.threads_at_start
+    }
+
+    // The scan.
+
+    /// Waits for room for this number of entries.
+    pub(super) fn await_room(&self, entries: usize) -> Result<(), Closed> {
+        self.room.take(|room| room.take(entries))
+    }
+
+    /// Entries that have room, and how many can.
+    pub(super) fn room_fill(&self) -> (usize, usize) {
+        self.room.with(|room| room.fill())
+    }
+
+    /// Puts work behind what waits.
+    pub(super) fn push(&self, target: TargetId, work: ReadWork) {
+        self.state.release(|state| state.push(target, work));
+    }
+
+    /// Makes targets known.
+    pub(super) fn learn(&self, targets: &[TargetId], file_systems: &FileSystems) {
+        for &id in targets {
+            if self.state.with(|state| state.knows(id)) {
+                continue;
+            }
+            if let Some(target) = file_systems.target(id) {
+                self.state.release(|state| state.add_target(&target));
+            }
+        }
+    }
+
+    // I/O threads.
+
+    /// Waits until the I/O thread with this number may work.
+    pub(super) fn await_turn(&self, number: usize) {
+        self.gate.pass(number);
+    }
+
+    /// Waits for the next thing to do.
+    pub(super) fn take(&self) -> Result<Taken, Closed> {
+        let (target, work) = self.state.take_timed(QueueState::take)?;
+        // Work remains, such as a cursor that was put back: wake the next waiter.
+        self.state.release(|_| ());
+        match work.fresh_entries() {
+            0 => {}
+            entries => self.leave_room(entries),
+        }
+        Ok((target, work))
+    }
+
+    /// Work that came from the scan was taken.
+    fn leave_room(&self, entries: usize) {
+        if self.room.with(|room| room.leave(entries)) {
+            self.room.release_many(self.scan_threads, Room::free);
+        }
+    }
+
+    /// Puts the rest of a bundle before other work: the next free thread continues it.
+    pub(super) fn put_back(&self, target: TargetId, rest: BundleWork) {
+        self.state.release(|state| state.push_begun(target, ReadWork::Bundle(rest)));
+    }
+
+    /// Puts cursors of begun files before other work, so that begun files end before others begin.
+    pub(super) fn push_begun(&self, cursors: Vec<(TargetId, ReadWork)>) {
+        self.state.release_many(cursors.len(), |state| {
+            cursors.into_iter().for_each(|(target, work)| state.push_begun(target, work));
+        });
+    }
+
+    /// Puts work that needs no storage, or hardly any, before everything else.
+    pub(super) fn push_errand(&self, work: ReadWork) {
+        self.state.release(|state| state.push_errand(work));
+    }
+
+    /// Books an object of a run, which a thread cuts without the queue.
+    pub(super) fn charge(&self, target: TargetId, bytes: u64) {
+        self.state.with(|state| state.charge(target, bytes));
+    }
+
+    /// Ends the service of `target`, after this time if it is known.
+    pub(super) fn finished(&self, target: TargetId, service: Option<Service>) {
+        self.state.release(|state| state.finished(target, service));
+    }
+
+    /// Allows one more open file in place of a closed one.
+    pub(super) fn return_permit(&self) {
+        self.state.release(QueueState::return_permit);
+    }
+
+    /// A large file is tried once more.
+    pub(super) fn open_again(&self, target: TargetId, work: ReadWork) {
+        self.state.release_many(2, |state| {
+            state.return_permit();
+            state.push(target, work);
+        });
+    }
+
+    /// Ends a large file: an I/O thread closes it. The comm thread must not wait for that, as closing may
+    /// take as long as a storage request (NFS, FUSE).
+    pub(super) fn close_file(&self, file: Arc<LargeFile>) {
+        self.state.release_many(2, |state| {
+            state.return_permit();
+            state.push_errand(ReadWork::Close(file));
+        });
+    }
+
+    /// Returns true if the policy has a choice, or holds work back.
+    pub(super) fn chooses(&self) -> bool {
+        self.state.with(|state| state.chooses())
+    }
+
+    // The sink's answers.
+
+    /// Ends an object, or gives up its place: there is room for another one.
+    pub(super) fn arrived(&self, place: Option<SinkPlace>) {
+        if let Some(place) = place.filter(|_| self.counts_flow) {
+            self.state.release(|state| state.arrived(place));
+        }
+    }
+
+    /// The sink has said where a file lies.
+    pub(super) fn placed(&self, file: FileId) {
+        self.state.release_many(self.threads_at_start, |state| state.placed(file));
+    }
+
+    // Spilling.
+
+    /// Returns the place of an object, where places are counted.
+    pub(super) fn counted(&self, place: Option<SinkPlace>) -> Option<SinkPlace> {
+        place.filter(|_| self.counts_flow)
+    }
+
+    /// Returns true if one more object may go there.
+    pub(super) fn has_room_at_sink(&self, place: SinkPlace) -> bool {
+        self.state.with(|state| state.has_room_at_sink(place))
+    }
+
+    /// An object that was set aside goes there.
+    pub(super) fn departs(&self, place: SinkPlace) {
+        self.state.with(|state| state.departs(place));
+    }
+
+    /// Lets work without room be read, or not any more.
+    pub(super) fn lift_flow(&self, is_lifted: bool) {
+        self.state.release_many(self.threads_at_start, |state| state.lift_flow(is_lifted));
+    }
+
+    /// Returns true if work waits only for room at the sink.
+    pub(super) fn is_parking(&self) -> bool {
+        self.state.with(|state| state.is_parking())
+    }
+
+    // Tuning and reports.
+
+    /// I/O threads that are at work.
+    pub(super) fn reader_count(&self) -> usize {
+        self.gate.open_to()
+    }
+
+    /// Sets the number of active I/O threads.
+    pub(super) fn set_readers(&self, count: usize) {
+        if self.gate.open_to() != count {
+            self.gate.set(count);
+            self.state.release_many(count, |state| state.set_readers(count));
+        }
+    }
+
+    /// I/O threads that wait for work.
+    pub(super) fn waiter_count(&self) -> usize {
+        self.state.waiter_count()
+    }
+
+    /// Returns true if work waits to be read.
+    pub(super) fn has_work(&self) -> bool {
+        self.state.with(|state| state.has_work())
+    }
+
+    /// Returns true if a limit or a grant has held work back since the last call.
+    pub(super) fn take_hold(&self) -> bool {
+        self.state.with(QueueState::take_hold)
+    }
+
+    /// Returns true if work waits only for a rate limit of the user.
+    pub(super) fn is_held_by_rate(&self) -> bool {
+        self.state.with(|state| state.is_held_by_rate())
+    }
+
+    /// The targets that were used.
+    pub(super) fn target_reports(&self, file_systems: &FileSystems) -> Vec<TargetReport> {
+        let label = |id| file_systems.target(id).map(|target| target.label);
+        self.state.with(|state| target_reports(state.targets(), label))
+    }
+
+    /// Ends all waiting.
+    pub(super) fn close(&self) {
+        self.gate.close();
+        self.state.close();
+        self.room.close();
+    }
+}

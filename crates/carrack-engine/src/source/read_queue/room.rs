@@ -1,0 +1,44 @@
+//! Room in a read queue for scanned entries. The scan waits for it, and is never far ahead of the transfer.
+
+/// Places in the queues for the entries that the scan finds.
+pub(super) struct Room {
+    places: usize,
+    free: usize,
+    /// Places that were left and are not free again yet.
+    left: usize,
+    /// The number of entries whose room is freed at a time. The scan is faster than the readers, and would be
+    /// woken for each single entry.
+    step: usize,
+}
+
+impl Room {
+    /// Makes room for this number of entries.
+    pub(super) fn new(places: usize) -> Room {
+        Room { places, free: places, left: 0, step: places / 4 }
+    }
+
+    /// Places that are taken, and all.
+    pub(super) fn fill(&self) -> (usize, usize) {
+        (self.places.saturating_sub(self.free + self.left), self.places)
+    }
+
+    /// Takes room for `count` entries, if it is free.
+    pub(super) fn take(&mut self, count: usize) -> Option<()> {
+        assert!(count <= self.places, "a wait for more room than there is never ends");
+        self.free = self.free.checked_sub(count)?;
+        Some(())
+    }
+
+    /// Leaves room. Returns true if it is time to free some. Three quarters of all room is taken otherwise
+    /// and will be left too, so no thread waits in vain.
+    pub(super) fn leave(&mut self, count: usize) -> bool {
+        self.left += count;
+        assert!(self.free + self.left <= self.places, "what leaves had room before");
+        self.left >= self.step
+    }
+
+    /// Frees the room that has been left.
+    pub(super) fn free(&mut self) {
+        self.free += std::mem::take(&mut self.left);
+    }
+}

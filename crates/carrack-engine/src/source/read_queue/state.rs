@@ -1,0 +1,312 @@
+//! The target queues of a lane (L2) with their work: the state under the lock of [`super::ReadQueue`].
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use carrack_layout::StorageTarget;
+use carrack_machine::{Attempt, Monitor};
+use carrack_model::{FileId, Scheduling, TargetId};
+use carrack_plan::{Feed, FileCursor, Service, TargetQueues, TargetState, policy};
+
+use super::flow::Flow;
+use crate::settings::{Limits, depth_of_queue};
+use crate::sharing::{Member, Pass};
+use crate::source::large_file::LargeFile;
+use crate::source::work::{BundleWork, ObjectWork, ReadWork, SinkPlace};
+
+/// Work that a thread has taken, and the target that it is in service of.
+pub(in crate::source) type Taken = (Option<TargetId>, ReadWork);
+
+/// The target queues of a source.
+pub(super) struct QueueState {
+    /// Work that needs little or no storage, and never waits behind a target.
+    errands: VecDeque<ReadWork>,
+    items: TargetQueues<ReadWork>,
+    flow: Flow,
+    /// With the requests at a time that each likes.
+    known: HashMap<TargetId, u32>,
+    /// Threads at work, and those at the start.
+    readers: [usize; 2],
+    /// The number of large files that may still be opened.
+    permits: usize,
+    scheduling: Scheduling,
+    /// The share of targets, where they are shared out.
+    pass: Option<Pass>,
+    /// True if work waited only for a rate limit.
+    was_held: bool,
+    /// The session's start, from which the policy counts.
+    began: Instant,
+}
+
+impl Member for Monitor<QueueState> {
+    fn states(&self) -> Vec<TargetState> {
+        self.with(|queue| queue.items.states().to_vec())
+    }
+
+    fn wake(&self) {
+        self.release_many(usize::MAX, |_| ());
+    }
+}
+
+impl QueueState {
+    /// Creates the queues without targets. `flow` counts objects in flight to a sink with several targets. At
+    /// most `open_files_max` large files are open.
+    pub(super) fn new(
+        scheduling: Scheduling,
+        limits: Limits,
+        io_threads: usize,
+        flow: Flow,
+        open_files_max: usize,
+        pass: Option<Pass>,
+    ) -> QueueState {
+        let chosen = policy(&scheduling.policy, io_threads, Feed::Queued);
+        let mut items = TargetQueues::new(match &pass {
+            Some(pass) => pass.guard(chosen),
+            None => chosen,
+        });
+        items.keep_to(limits.rates);
+        QueueState {
+            errands: VecDeque::new(),
+            items,
+            flow,
+            known: HashMap::new(),
+            readers: [io_threads; 2],
+            permits: open_files_max,
+            scheduling,
+            pass,
+            was_held: false,
+            began: limits.began,
+        }
+    }
+
+    pub(super) fn knows(&self, target: TargetId) -> bool {
+        self.known.contains_key(&target)
+    }
+
+    pub(super) fn add_target(&mut self, target: &StorageTarget) {
+        let depth = depth_of_queue(target, self.scheduling.in_flight_max);
+        self.known.insert(target.id, depth);
+        if let Some(pass) = &self.pass {
+            pass.learn(target);
+        }
+        self.items.set_depth(target.id, self.depth_now(depth));
+    }
+
+    /// Sets the number of active threads. The depth of each target changes in proportion.
+    pub(super) fn set_readers(&mut self, count: usize) {
+        assert!(count > 0, "a reader is at work at any time");
+        self.readers[0] = count;
+        if let Some(pass) = &self.pass {
+            pass.set_threads(count);
+        }
+        let depths: Vec<(TargetId, u32)> = self.known.iter().map(|(id, depth)| (*id, *depth)).collect();
+        for (target, depth) in depths {
+            self.items.set_depth(target, self.depth_now(depth));
+        }
+    }
+
+    /// Returns the depth for the current number of threads: more than a target's preference where further
+    /// threads have proved useful, never more than the user allows.
+    fn depth_now(&self, depth: u32) -> u32 {
+        let [now, start] = self.readers;
+        if now <= start || self.scheduling.in_flight_max > 0 {
+            return depth;
+        }
+        let more = u64::from(depth) * now as u64 / start.max(1) as u64;
+        u32::try_from(more).unwrap_or(u32::MAX)
+    }
+
+    /// Puts work behind other work. Work from the scan has waited for room before. Work from other work is
+    /// bounded by objects in flight.
+    pub(super) fn push(&mut self, target: TargetId, work: ReadWork) {
+        self.items.push(target, work.bytes(), work);
+    }
+
+    /// Puts a file's cursor before what waits: a file that was begun is ended before others begin.
+    pub(super) fn push_begun(&mut self, target: TargetId, work: ReadWork) {
+        self.items.push_front(target, work.bytes(), work);
+    }
+
+    /// Puts work that needs no storage, or hardly any, before everything else.
+    pub(super) fn push_errand(&mut self, work: ReadWork) {
+        self.errands.push_back(work);
+    }
+
+    /// Returns true if objects are taken one by one, as there is a choice or a limit. Otherwise a thread
+    /// keeps a cursor for a while: neighbours in a file then follow each other on one stream, and no two
+    /// threads of the sink write to one file. Several threads share a file only when no other work waits.
+    fn takes_one_by_one(&self) -> bool {
+        self.chooses() || self.items.is_empty()
+    }
+
+    /// Returns true if the policy has a choice, or holds work back.
+    pub(super) fn chooses(&self) -> bool {
+        self.known.len() > 1
+            || self.flow.is_on()
+            || self.scheduling.holds_back()
+            || self.items.follows()
+            || self.pass.is_some()
+    }
+
+    /// Returns true if work waits to be read.
+    pub(super) fn has_work(&self) -> bool {
+        !self.errands.is_empty() || !self.items.is_empty()
+    }
+
+    /// The next thing to do.
+    pub(super) fn take(&mut self) -> Attempt<Taken> {
+        if let Some(work) = self.errands.pop_front() {
+            return Attempt::Done((None, work));
+        }
+        let now = self.began.elapsed();
+        while let Some((target, work)) = self.items.take(now) {
+            if let Some(work) = self.begin(target, work, now) {
+                return Attempt::Done((Some(target), work));
+            }
+            self.items.finished(target, None, now);
+        }
+        self.was_held |= self.items.is_held_by_rate(now);
+        self.items.wake_at(now).map_or(Attempt::NotYet, |at| Attempt::Until(self.began + at))
+    }
+
+    /// Returns true if a limit or a grant has held work back since the last call. The rate then says nothing
+    /// about the number of threads.
+    pub(super) fn take_hold(&mut self) -> bool {
+        let is_short = self.pass.as_ref().is_some_and(Pass::take_shortage);
+        std::mem::take(&mut self.was_held) || is_short
+    }
+
+    /// Returns true if work waits only for a rate limit of the user.
+    pub(super) fn is_held_by_rate(&self) -> bool {
+        self.items.is_held_by_rate(self.began.elapsed())
+    }
+
+    /// Returns the work to do now, or `None` if it waits.
+    fn begin(&mut self, target: TargetId, work: ReadWork, now: Duration) -> Option<ReadWork> {
+        match work {
+            ReadWork::Open(_) if self.permits == 0 => {
+                self.push_begun(target, work);
+                self.items.block(target);
+                None
+            }
+            ReadWork::Open(_) => {
+                assert!(self.permits > 0, "no more files are open than may be");
+                self.permits -= 1;
+                Some(work)
+            }
+            ReadWork::Bundle(..) => self.depart(target, Some(SinkPlace::Bundles(target)), work, now),
+            ReadWork::Object(piece) => {
+                let place = self.flow.is_on().then(|| self.place_of(&piece.file, piece.extent.range.offset));
+                self.depart(target, place, ReadWork::Object(ObjectWork { place, ..piece }), now)
+            }
+            ReadWork::Cursor(file, cursor) if self.takes_one_by_one() => self.cut(target, file, cursor, now),
+            work => Some(work),
+        }
+    }
+
+    /// One object; the cursor stays here, before the files that wait.
+    fn cut(
+        &mut self,
+        target: TargetId,
+        file: Arc<LargeFile>,
+        mut cursor: FileCursor,
+        now: Duration,
+    ) -> Option<ReadWork> {
+        let place = self.flow.is_on().then(|| self.place_of(&file, cursor.peek_offset()));
+        if let Some(place) = place.filter(|place| !self.flow.has_room(*place)) {
+            self.flow.park(place, target, ReadWork::Cursor(file, cursor));
+            return None;
+        }
+        // The thread that takes an exhausted cursor ends it.
+        let Some(extent) = file.cut(&mut cursor) else { return Some(ReadWork::Cursor(file, cursor)) };
+        let rest = cursor.peek_target().unwrap_or(target);
+        self.push_begun(rest, ReadWork::Cursor(Arc::clone(&file), cursor));
+        let work = ReadWork::Object(ObjectWork { file, extent, attempts: 0, place });
+        self.depart(target, place, work, now)
+    }
+
+    /// Lets the work's object go there, or keeps it until there is room.
+    fn depart(
+        &mut self,
+        target: TargetId,
+        place: Option<SinkPlace>,
+        work: ReadWork,
+        now: Duration,
+    ) -> Option<ReadWork> {
+        if let Some(place) = place {
+            if !self.flow.has_room(place) {
+                self.flow.park(place, target, work);
+                return None;
+            }
+            self.flow.depart(place);
+        }
+        let is_charged = matches!(work, ReadWork::Bundle(BundleWork { is_rest: true, .. }));
+        self.items.charge(target, if is_charged { 0 } else { work.bytes() }, now);
+        Some(work)
+    }
+
+    fn place_of(&self, file: &LargeFile, offset: u64) -> SinkPlace {
+        match file.place_at_sink(offset) {
+            Some(target) => SinkPlace::Target(target),
+            None => SinkPlace::File(file.id),
+        }
+    }
+
+    /// Returns true if work waits only for room at the sink.
+    pub(super) fn is_parking(&self) -> bool {
+        self.flow.is_parking()
+    }
+
+    /// Lets work without room be read, or not any more.
+    pub(super) fn lift_flow(&mut self, is_lifted: bool) {
+        for (target, work) in self.flow.lift(is_lifted) {
+            self.push_begun(target, work);
+        }
+    }
+
+    /// Returns true if one more object may go there.
+    pub(super) fn has_room_at_sink(&self, place: SinkPlace) -> bool {
+        self.flow.has_room_at_sink(place)
+    }
+
+    /// Counts an object that returns from flash.
+    pub(super) fn departs(&mut self, place: SinkPlace) {
+        self.flow.depart(place);
+    }
+
+    /// Books an object of a run, which a thread cuts without the queue.
+    pub(super) fn charge(&mut self, target: TargetId, bytes: u64) {
+        self.items.charge(target, bytes, self.began.elapsed());
+    }
+
+    /// An object has come to its end: answered, or lost.
+    pub(super) fn arrived(&mut self, place: SinkPlace) {
+        for (target, work) in self.flow.arrive(place) {
+            self.push_begun(target, work);
+        }
+    }
+
+    /// The sink has said where the file lies.
+    pub(super) fn placed(&mut self, file: FileId) {
+        for (target, work) in self.flow.placed(file) {
+            self.push_begun(target, work);
+        }
+    }
+
+    /// Allows one more open file in place of a closed one.
+    pub(super) fn return_permit(&mut self) {
+        self.permits += 1;
+        self.items.unblock();
+    }
+
+    /// Ends the service of `target`, after this time if it is known.
+    pub(super) fn finished(&mut self, target: TargetId, service: Option<Service>) {
+        self.items.finished(target, service, self.began.elapsed());
+    }
+
+    /// The queues, for reports.
+    pub(super) fn targets(&self) -> (&TargetQueues<ReadWork>, Duration) {
+        (&self.items, self.began.elapsed())
+    }
+}

@@ -1,0 +1,287 @@
+//! Objects that are ready to send, free endpoints, and the sink's credits.
+//!
+//! A thread that brings an object drives a free endpoint: the object leaves from the cache of the core that
+//! read it. If all endpoints are in use, or credits are out, objects gather here, and the driving threads
+//! take them along. An I/O thread that has read far enough ahead waits here until it can drive. The comm
+//! thread sends objects that waited for credits only when no I/O thread waits.
+
+use std::collections::VecDeque;
+
+use carrack_machine::{Closed, Monitor, Slot};
+use carrack_transport::{Gauge, Outgoing, PathState, Payload, SendEndpoint};
+use carrack_wire::FrameHeader;
+
+/// An endpoint, and which of the session's it is.
+pub(super) struct Numbered {
+    number: usize,
+    pub(super) endpoint: Box<dyn SendEndpoint>,
+}
+
+/// An endpoint together with the object that it shall send.
+pub(super) type Departure = (Numbered, Outgoing);
+
+/// The endpoint that a thread drove last. The thread prefers the same endpoint: its objects then arrive on
+/// one stream, and one thread writes them.
+#[derive(Default)]
+pub(super) struct Home(Option<usize>);
+
+pub(super) struct SendQueue {
+    state: Monitor<State>,
+    /// Set when objects remain for the thread `carrack-send`. Threads at the state's lock wait to bring
+    /// objects, so this needs a lock of its own.
+    leftovers: Monitor<bool>,
+    /// The kernel's view of the connections.
+    gauges: Vec<Gauge>,
+    /// Without data endpoints the comm thread sends everything over the link.
+    pub(super) endpoint_count: usize,
+    /// True if every endpoint sends extents of files as well as slots.
+    pub(super) sends_extents: bool,
+    /// True if endpoints seal. Sealing takes time, so a thread of its own drives objects that waited for
+    /// credits, and not the comm thread.
+    pub(super) seals: bool,
+}
+
+struct State {
+    /// Objects from flash, older than all ready ones.
+    first: VecDeque<Outgoing>,
+    ready: VecDeque<Outgoing>,
+    /// The number of ready objects at which readers wait.
+    ready_max: usize,
+    idle: Vec<Numbered>,
+    /// Endpoints that are used: the first ones.
+    used: usize,
+    /// Free slots that the sink has promised.
+    credits: u64,
+    /// Bytes that have left.
+    left_bytes: u64,
+    /// No object follows.
+    is_finished: bool,
+}
+
+impl SendQueue {
+    /// `used` of the endpoints are used at first.
+    pub(super) fn new(
+        endpoints: Vec<Box<dyn SendEndpoint>>,
+        used: usize,
+        credits: u32,
+        ready_max: usize,
+    ) -> SendQueue {
+        let endpoint_count = endpoints.len();
+        let sends_extents = endpoint_count > 0 && endpoints.iter().all(|endpoint| endpoint.sends_extents());
+        let seals = endpoints.iter().any(|endpoint| endpoint.seals());
+        let gauges = endpoints.iter().filter_map(|endpoint| endpoint.gauge()).collect();
+        let credits = credits.into();
+        let numbered = |(number, endpoint)| Numbered { number, endpoint };
+        let idle = endpoints.into_iter().enumerate().map(numbered).collect();
+        let (first, ready) = Default::default();
+        let state = State { first, ready, ready_max, idle, used, credits, left_bytes: 0, is_finished: false };
+        let leftovers = Monitor::new(false);
+        SendQueue { state: Monitor::new(state), leftovers, gauges, endpoint_count, sends_extents, seals }
+    }
+
+    /// Adds an object behind the ready ones. Returns the endpoint and object that the caller has to drive.
+    /// Waits while too many objects are ready and no endpoint is free. Calls `wake_comm` if the comm thread
+    /// sends.
+    pub(super) fn bring(
+        &self,
+        outgoing: Outgoing,
+        home: &mut Home,
+        wake_comm: impl FnOnce(),
+    ) -> Result<Option<Departure>, Closed> {
+        let outcome = self.state.with(|state| {
+            state.ready.push_back(outgoing);
+            state.drive_or_go_on(home)
+        });
+        if self.endpoint_count == 0 {
+            wake_comm();
+        }
+        match outcome {
+            Some(outcome) => Ok(outcome),
+            None => self.state.take(|state| state.drive_or_go_on(home)),
+        }
+    }
+
+    /// Puts an object before all others; returns what the caller shall drive.
+    pub(super) fn bring_first(&self, outgoing: Outgoing, wake_comm: impl FnOnce()) -> Option<Departure> {
+        let departure = self.state.with(|state| {
+            state.first.push_back(outgoing);
+            state.departure(&mut Home::default())
+        });
+        if self.endpoint_count == 0 {
+            wake_comm();
+        }
+        departure
+    }
+
+    /// Takes back the object that was brought last, if it is in a slot, more than `kept` objects are ready,
+    /// and `fit` accepts it.
+    pub(super) fn take_last(
+        &self,
+        kept: usize,
+        fit: impl FnOnce(&FrameHeader) -> bool,
+    ) -> Option<(FrameHeader, Slot)> {
+        self.state.release(|state| {
+            let last = state.ready.back().filter(|last| fit(&last.header))?;
+            if state.ready.len() <= kept || !matches!(last.payload, Payload::Slot(_)) {
+                return None;
+            }
+            match state.ready.pop_back()? {
+                Outgoing { header, payload: Payload::Slot(slot) } => Some((header, slot)),
+                Outgoing { payload: Payload::Extent(_), .. } => None,
+            }
+        })
+    }
+
+    /// Puts it where it was.
+    pub(super) fn put_last(&self, header: FrameHeader, slot: Slot) {
+        let outgoing = Outgoing { header, payload: Payload::Slot(slot) };
+        self.state.release(|state| state.ready.push_back(outgoing));
+    }
+
+    /// Bytes that have left so far.
+    pub(super) fn left_bytes(&self) -> u64 {
+        self.state.with(|state| state.left_bytes)
+    }
+
+    /// Sets the number of endpoints in use, at least one.
+    pub(super) fn use_endpoints(&self, count: usize) {
+        let before = self.state.with(|state| std::mem::replace(&mut state.used, count.max(1)));
+        // A thread that waits for an endpoint may find one now.
+        self.state.release_many(count.saturating_sub(before), |_| ());
+    }
+
+    /// Returns the number of endpoints in use.
+    pub(super) fn used_count(&self) -> usize {
+        self.state.with(|state| state.used.min(self.endpoint_count))
+    }
+
+    /// Objects that are ready or being sent, and how many can be.
+    pub(super) fn fill(&self) -> (usize, usize) {
+        self.state.with(|state| {
+            let driven = self.endpoint_count.saturating_sub(state.idle.len());
+            (state.first.len() + state.ready.len() + driven, state.ready_max + state.used)
+        })
+    }
+
+    /// The state of the connections' paths.
+    pub(super) fn paths(&self) -> impl Iterator<Item = PathState> {
+        self.gauges.iter().filter_map(Gauge::path)
+    }
+
+    /// Bytes that the kernel has taken and not sent.
+    pub(super) fn unsent_bytes(&self) -> u64 {
+        self.gauges.iter().map(Gauge::unsent_bytes).sum()
+    }
+
+    /// Threads that have read far enough ahead, and wait.
+    pub(super) fn waiter_count(&self) -> usize {
+        self.state.waiter_count()
+    }
+
+    /// The driver's endpoint is free again: the next object for it, or the endpoint stays here.
+    pub(super) fn next_for(&self, endpoint: Numbered) -> Option<Departure> {
+        self.state.release(|state| {
+            state.put_back(endpoint);
+            state.departure(&mut Home::default())
+        })
+    }
+
+    /// The comm thread's endpoint is free again: I/O threads that wait for one go first.
+    pub(super) fn next_for_comm(&self, endpoint: Numbered) -> Option<Departure> {
+        let leaves_it = self.state.waiter_count() > 0;
+        self.state.release(|state| {
+            state.put_back(endpoint);
+            if leaves_it { None } else { state.departure(&mut Home::default()) }
+        })
+    }
+
+    /// Finishes endpoints after the last object, now or when they are put back. The sink's threads at the
+    /// other end are then free at once.
+    pub(super) fn finish(&self) {
+        self.state.with(|state| {
+            state.is_finished = true;
+            state.finish_idle();
+        });
+    }
+
+    /// Adds credits and wakes threads that wait for them.
+    pub(super) fn credit(&self, count: u64) {
+        self.state.release_many(count as usize, |state| state.credits += count);
+        if self.seals {
+            self.leftovers.release(|is_there| *is_there = true);
+        }
+    }
+
+    /// Returns an object to drive, if no I/O thread waits for one.
+    pub(super) fn leftover(&self) -> Option<Departure> {
+        self.state.try_take(|state| state.departure(&mut Home::default()))
+    }
+
+    /// Waits until there may be a leftover.
+    pub(super) fn await_leftover(&self) -> Result<(), Closed> {
+        self.leftovers.take(|is_there| std::mem::take(is_there).then_some(()))
+    }
+
+    /// Something to send over the link, if everything for it is there.
+    pub(super) fn for_link(&self) -> Option<(FrameHeader, Slot)> {
+        let outgoing = self.state.release(State::ready_object)?;
+        match outgoing.payload {
+            Payload::Slot(slot) => Some((outgoing.header, slot)),
+            // Extents are brought only where endpoints send them.
+            Payload::Extent(_) => None,
+        }
+    }
+
+    /// Ends all waiting.
+    pub(super) fn close(&self) {
+        self.leftovers.close();
+        self.state.close();
+    }
+}
+
+impl State {
+    /// Returns the next action of a thread that brought an object: drive, read on, or wait.
+    fn drive_or_go_on(&mut self, home: &mut Home) -> Option<Option<Departure>> {
+        match self.departure(home) {
+            None if self.ready.len() >= self.ready_max => None,
+            outcome => Some(outcome),
+        }
+    }
+
+    fn put_back(&mut self, endpoint: Numbered) {
+        assert!(self.idle.iter().all(|idle| idle.number != endpoint.number), "one thread drives an endpoint");
+        self.idle.push(endpoint);
+        if self.is_finished {
+            self.finish_idle();
+        }
+    }
+
+    fn finish_idle(&mut self) {
+        for mut endpoint in self.idle.drain(..) {
+            // A connection that is broken by now has done its work.
+            let _ = endpoint.endpoint.finish();
+        }
+    }
+
+    fn departure(&mut self, home: &mut Home) -> Option<Departure> {
+        let is_used = |idle: &Numbered| idle.number < self.used;
+        let is_home = |idle: &Numbered| Some(idle.number) == home.0 && is_used(idle);
+        let last = self.idle.iter().rposition(is_used)?;
+        let place = self.idle.iter().position(is_home).unwrap_or(last);
+        let outgoing = self.ready_object()?;
+        let endpoint = self.idle.swap_remove(place);
+        home.0 = Some(endpoint.number);
+        Some((endpoint, outgoing))
+    }
+
+    fn ready_object(&mut self) -> Option<Outgoing> {
+        if self.credits == 0 {
+            return None;
+        }
+        let outgoing = self.first.pop_front().or_else(|| self.ready.pop_front())?;
+        self.credits -= 1;
+        assert!(!self.is_finished, "no object leaves after the last one");
+        self.left_bytes += u64::from(outgoing.header.body_len);
+        Some(outgoing)
+    }
+}

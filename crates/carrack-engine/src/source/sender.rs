@@ -1,0 +1,76 @@
+//! Sends objects. A thread that has read an object posts it, and drives a free data connection while its
+//! cache still holds the bytes (see [`super::send_queue`]).
+//!
+//! Runs on I/O threads, on `carrack-send`, and on the threads of a spill.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use carrack_transport::{Outgoing, Patience, Payload, SendState};
+
+use super::lane::Lane;
+use super::send_queue::{Departure, Home};
+use super::work::SentObject;
+use crate::counters::Stage;
+use crate::error::SessionError;
+use crate::spill::Spill;
+
+/// One thread's way to the data connections.
+pub(super) struct Sender<'a> {
+    lane: &'a Lane<'a>,
+    home: Home,
+}
+
+impl<'a> Sender<'a> {
+    pub(super) fn new(lane: &'a Lane<'a>) -> Sender<'a> {
+        Sender { lane, home: Home::default() }
+    }
+
+    /// Sends an object, or leaves it to the next thread that drives an endpoint.
+    pub(super) fn post(&mut self, outgoing: Outgoing, sent: SentObject) -> Result<(), SessionError> {
+        self.lane.in_flight.post(outgoing.header.object, sent);
+        let lane = self.lane;
+        lane.counters.bytes_read.fetch_add(outgoing.header.body_len.into(), Relaxed);
+        let bring = || lane.send_queue.bring(outgoing, &mut self.home, || lane.mail.wake());
+        let brought = lane.counters.time(Stage::Blocked, bring);
+        let departure = brought.map_err(|_| SessionError::PeerGone)?;
+        lane.spills.iter().for_each(Spill::something_waits);
+        lane.counters.time(Stage::Network, || drive(lane, departure))
+    }
+}
+
+/// Sends objects that waited for credits until the session ends.
+pub(super) fn send_the_rest(lane: &Lane<'_>) {
+    while lane.send_queue.await_leftover().is_ok() {
+        if let Err(error) = drive(lane, lane.send_queue.leftover()) {
+            lane.raise(error);
+            return;
+        }
+    }
+}
+
+/// Drives an endpoint while objects are ready. It waits for a slow peer: the socket's buffer is enough
+/// read-ahead, and objects of other threads are sent from here too.
+pub(super) fn drive(lane: &Lane<'_>, mut departure: Option<Departure>) -> Result<(), SessionError> {
+    while let Some((mut endpoint, outgoing)) = departure {
+        let is_in_file = matches!(outgoing.payload, Payload::Extent(_));
+        let departing_bytes = lane.departing_bytes(outgoing.header.object);
+        // An idle endpoint takes an object; that is what idle means.
+        let refused = endpoint.endpoint.post(outgoing).is_err();
+        debug_assert!(!refused);
+        let mut send = || {
+            while endpoint.endpoint.advance(Patience::Brief)? == SendState::Busy {
+                if lane.is_stopped() {
+                    return Ok(false);
+                }
+            }
+            Ok::<bool, SessionError>(true)
+        };
+        // The kernel reads the file while it sends, and may wait for storage.
+        if !(if is_in_file { lane.counters.busy(send) } else { send() })? {
+            return Ok(());
+        }
+        lane.departed(departing_bytes);
+        departure = lane.send_queue.next_for(endpoint);
+    }
+    Ok(())
+}

@@ -1,0 +1,48 @@
+//! Counts of all lanes of a source together.
+//!
+//! The scan's threads count files, each comm thread counts the end of its lane.
+
+use std::array;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
+
+use carrack_model::{EntryKind, SIZE_CLASSES, Section, size_class};
+
+/// Regular files that were found by the class of their size, and lanes that are over.
+pub(super) struct SharedCounts {
+    sizes: [AtomicU64; SIZE_CLASSES],
+    lanes_over: AtomicUsize,
+}
+
+impl Default for SharedCounts {
+    fn default() -> SharedCounts {
+        SharedCounts { sizes: array::from_fn(|_| AtomicU64::new(0)), lanes_over: AtomicUsize::new(0) }
+    }
+}
+
+impl SharedCounts {
+    /// Counts the files of a section.
+    pub(super) fn found(&self, section: &Section) {
+        for entry in &section.entries {
+            if let EntryKind::Regular { size } = entry.kind {
+                self.sizes[size_class(size)].fetch_add(1, Relaxed);
+            }
+        }
+    }
+
+    /// Files by the class of their size, as far as there are any.
+    pub(super) fn files_by_size(&self) -> Vec<u64> {
+        let mut counts: Vec<u64> = self.sizes.iter().map(|count| count.load(Relaxed)).collect();
+        let used = counts.iter().rposition(|&count| count > 0).map_or(0, |last| last + 1);
+        counts.truncate(used);
+        counts
+    }
+
+    /// One more lane is over.
+    pub(super) fn lane_over(&self) {
+        self.lanes_over.fetch_add(1, AcqRel);
+    }
+
+    pub(super) fn lanes_over(&self) -> usize {
+        self.lanes_over.load(Acquire)
+    }
+}

@@ -1,0 +1,88 @@
+//! The numbers of lanes, streams and threads of a source, and their limits.
+
+use carrack_model::TransferSpec;
+use carrack_transport::StreamCount;
+
+use super::tree::RootStorage;
+use crate::lanes::open_files;
+use crate::settings::{Limits, Settings};
+
+/// Numbers for all lanes together, unless a field says otherwise.
+pub(super) struct SourceSizing {
+    /// The limits that all lanes keep to together.
+    pub(super) limits: Limits,
+    pub(super) lane_count: usize,
+    /// I/O threads at the start.
+    pub(super) io_threads: usize,
+    /// I/O threads that the tuner may come to.
+    pub(super) io_threads_most: usize,
+    /// True if all roots are in memory.
+    pub(super) is_memory: bool,
+    /// Streams that are used at first, of those that stand.
+    pub(super) streams: StreamCount,
+    /// Free slots that the sink has promised each lane.
+    pub(super) credits: u32,
+    /// Large files that may be open here and at the sink.
+    pub(super) open_files: usize,
+    /// True if objects are counted by their places at the sink.
+    pub(super) counts_flow: bool,
+}
+
+/// The capacity of a sink, from which a source derives its numbers.
+pub(crate) struct SinkCapacity {
+    /// Free slots of all lanes.
+    pub(crate) credits: u32,
+    /// Large files that it may have open.
+    pub(crate) open_files: usize,
+    /// It writes to several targets and says where files lie.
+    pub(crate) has_targets: bool,
+}
+
+/// Threads and streams of one lane.
+pub(super) struct LaneSizing {
+    /// I/O threads at the start.
+    pub(super) threads_at_start: usize,
+    /// I/O threads that are started: the tuner lets some of them work.
+    pub(super) thread_count: usize,
+    /// Streams that are used at first.
+    pub(super) streams_at_start: usize,
+}
+
+impl SourceSizing {
+    pub(super) fn new(
+        spec: &TransferSpec,
+        settings: &Settings,
+        storage: &RootStorage,
+        sink: &SinkCapacity,
+        lane_count: usize,
+    ) -> SourceSizing {
+        assert!(lane_count > 0, "a session has at least one lane");
+        let io_threads = settings.io_thread_count(storage.depth);
+        SourceSizing {
+            limits: settings.limits(),
+            lane_count,
+            io_threads,
+            io_threads_most: settings.io_threads_most(io_threads),
+            is_memory: storage.is_memory,
+            streams: StreamCount::new(spec.streams, lane_count as u16, settings.tunes),
+            credits: sink.credits / lane_count as u32,
+            open_files: open_files().min(sink.open_files),
+            counts_flow: sink.has_targets,
+        }
+    }
+
+    /// Returns the numbers of a lane with this number of data connections.
+    pub(super) fn lane(&self, endpoint_count: usize) -> LaneSizing {
+        let streams_at_start = self.streams.used(endpoint_count * self.lane_count).div_ceil(self.lane_count);
+        // At least one thread for each stream: a sending thread keeps its stream until the object is out.
+        let threads_at_start = self.io_threads.div_ceil(self.lane_count).max(streams_at_start);
+        let most = self.io_threads_most.div_ceil(self.lane_count);
+        let most = if self.is_memory { threads_at_start } else { most };
+        assert!(threads_at_start >= streams_at_start, "each stream has a thread that sends");
+        LaneSizing {
+            threads_at_start,
+            thread_count: most.max(threads_at_start).max(endpoint_count),
+            streams_at_start,
+        }
+    }
+}

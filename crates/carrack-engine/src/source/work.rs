@@ -1,0 +1,142 @@
+//! Work items of I/O threads, and sent objects by their origin.
+
+use std::sync::Arc;
+
+use carrack_model::{FileId, RangeSet, TargetId};
+use carrack_plan::{Bundle, FileCursor, ObjectExtent};
+use carrack_wire::message::Stand;
+
+use super::chunks::InChunk;
+use super::large_file::{LargeFile, NextStep, UnopenedFile};
+use crate::chunks::FILE_COSTS_BYTES;
+
+/// Something an I/O thread can do.
+pub(super) enum ReadWork {
+    /// Read these small files and send them together.
+    Bundle(BundleWork),
+    /// Open this large file, announce it, and queue its cursors.
+    Open(UnopenedFile),
+    /// Send these bytes of a file once more, which the sink's storage does not hold as they were written.
+    Refill(Arc<LargeFile>, RangeSet),
+    /// Read some of a file's objects, one after the other.
+    Cursor(Arc<LargeFile>, FileCursor),
+    /// Read this object (again).
+    Object(ObjectWork),
+    /// Take the next step for a file.
+    Follow(Arc<LargeFile>, NextStep),
+    /// Report that the sink's storage damages this file, and take the next step.
+    Damaged(Arc<LargeFile>, NextStep),
+    /// Report that the sink could not get this object undamaged.
+    GiveUp(SentObject),
+    /// Close a file that is done with.
+    Close(Arc<LargeFile>),
+    /// Tell the sink which of these names are here.
+    Stand(Stand),
+}
+
+/// A bundle and what belongs to it.
+pub(super) struct BundleWork {
+    pub(super) bundle: Bundle,
+    /// The number of earlier reads.
+    pub(super) attempts: u32,
+    /// True if it is the rest of another bundle, which has had room and was charged.
+    pub(super) is_rest: bool,
+    /// The chunk that it is of, if work comes so.
+    pub(super) chunk: Option<InChunk>,
+}
+
+/// An object of a large file.
+pub(super) struct ObjectWork {
+    pub(super) file: Arc<LargeFile>,
+    pub(super) extent: ObjectExtent,
+    /// The number of earlier reads.
+    pub(super) attempts: u32,
+    /// Its place at the sink, where places are counted.
+    pub(super) place: Option<SinkPlace>,
+}
+
+/// The place of an object at the sink, as far as the source knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum SinkPlace {
+    /// To this target of the sink.
+    Target(TargetId),
+    /// To a file of which the sink has not said where it lies.
+    File(FileId),
+    /// Small files from this target of the source: they mostly go to one target at the sink too.
+    Bundles(TargetId),
+}
+
+/// A sent object, with the data for its repetition.
+pub(super) enum SentObject {
+    Bundle(TargetId, BundleWork),
+    Object(ObjectWork),
+}
+
+fn bundle_work_bytes(bundle: &Bundle) -> u64 {
+    bundle.content_bytes + FILE_COSTS_BYTES * bundle.entry_count as u64
+}
+
+impl SentObject {
+    /// Bytes of work that it was.
+    pub(super) fn work_bytes(&self) -> u64 {
+        match self {
+            SentObject::Bundle(_, parcel) => bundle_work_bytes(&parcel.bundle),
+            SentObject::Object(piece) => piece.extent.range.len,
+        }
+    }
+
+    /// Returns its place at the sink, where places are counted.
+    pub(super) fn place(&self) -> Option<SinkPlace> {
+        match self {
+            SentObject::Bundle(target, ..) => Some(SinkPlace::Bundles(*target)),
+            SentObject::Object(piece) => piece.place,
+        }
+    }
+}
+
+impl BundleWork {
+    /// Splits off the entries from this index on.
+    pub(super) fn split_off(&mut self, at: usize) -> BundleWork {
+        BundleWork {
+            bundle: self.bundle.split_off(at),
+            attempts: self.attempts,
+            is_rest: true,
+            chunk: self.chunk.clone(),
+        }
+    }
+}
+
+impl ReadWork {
+    /// The entries for which it takes room, if it came from the scan and has not been touched yet.
+    pub(super) fn fresh_entries(&self) -> usize {
+        match self {
+            ReadWork::Bundle(BundleWork { bundle, attempts: 0, is_rest: false, .. }) => bundle.entry_count,
+            ReadWork::Open(UnopenedFile { attempts: 0, .. }) => 1,
+            _ => 0,
+        }
+    }
+
+    /// Bytes of work that it is, opening and reading small files included.
+    pub(super) fn work_bytes(&self) -> u64 {
+        match self {
+            ReadWork::Bundle(parcel) => bundle_work_bytes(&parcel.bundle),
+            job => job.bytes(),
+        }
+    }
+
+    /// About how many bytes it stands for.
+    pub(super) fn bytes(&self) -> u64 {
+        match self {
+            ReadWork::Bundle(parcel) => parcel.bundle.content_bytes,
+            ReadWork::Open(opening) => opening.bytes(),
+            ReadWork::Cursor(_, cursor) => cursor.remaining_bytes(),
+            ReadWork::Object(piece) => piece.extent.range.len,
+            ReadWork::Follow(..)
+            | ReadWork::GiveUp(_)
+            | ReadWork::Refill(..)
+            | ReadWork::Damaged(..)
+            | ReadWork::Close(_)
+            | ReadWork::Stand(_) => 0,
+        }
+    }
+}

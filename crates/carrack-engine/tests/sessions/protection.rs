@@ -1,0 +1,207 @@
+//! What each level of protection keeps from whoever owns the network, at the real ends over an attacker's wire.
+
+use std::fs;
+use std::path::Path;
+use std::thread;
+
+use carrack_engine::{Abort, Channel, OwnHouse, Role, SessionError, Transfer, copy_with_peer, serve};
+use carrack_model::{Checksum, Cipher, Event, Protection, TransferSpec};
+use carrack_transport::TransportError;
+
+use crate::common::tap::{Attack, Seen, copy_tapped};
+use crate::common::*;
+
+const LIMIT_S: u64 = 120;
+const LEVELS: [Protection; 3] = [Protection::Clear, Protection::Safe, Protection::Private];
+const CIPHERS: [Cipher; 3] = [Cipher::Aes256Gcm, Cipher::Aes128Gcm, Cipher::ChaCha20Poly1305];
+const WAYS: [Way; 2] = [Way::Push, Way::Pull];
+const SLOT_BYTES: u32 = 128 << 10;
+const SECRET: &[u8] = b"the position of the wreck, to the metre: 39.4N 20.6W";
+
+fn sealed(level: Protection, cipher: Cipher, source: &Path, destination: &Path) -> Transfer {
+    let mut transfer = transfer(&[source], destination);
+    transfer.spec = TransferSpec {
+        protection: level,
+        cipher,
+        slot_bytes: SLOT_BYTES,
+        checksum: if level.seals() { Checksum::None } else { Checksum::Xxh3 },
+        ..transfer.spec
+    };
+    transfer
+}
+
+#[test]
+fn every_level_and_cipher_moves_the_same_tree() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("src");
+    rich_tree(&source);
+    for way in WAYS {
+        for level in LEVELS {
+            for cipher in CIPHERS {
+                let destination = dir.path().join(format!("{way:?} {level} {cipher}"));
+                let mut transfer = sealed(level, cipher, &source, &destination);
+                // As few slots as there may be: objects wait for credits.
+                transfer.settings.pool_bytes = 0;
+                let (outcome, recorder) = copy(way, &transfer);
+                assert!(outcome.result.is_ok(), "{:?}", outcome.result);
+                assert_same(&source, &destination);
+                let connected = recorder.events().into_iter().find_map(|event| match event {
+                    Event::Connected { protection, cipher, .. } => Some((protection, cipher)),
+                    _ => None,
+                });
+                assert_eq!(connected, Some((Some(level), level.seals().then_some(cipher))));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_seal_goes_with_the_checks_of_the_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("src");
+    rich_tree(&source);
+    let destination = dir.path().join("dst");
+    let mut transfer = sealed(Protection::Private, Cipher::Aes256Gcm, &source, &destination);
+    (transfer.spec.checksum, transfer.spec.report_digests) = (Checksum::Blake3, true);
+    let (outcome, recorder) = copy(Way::Push, &transfer);
+    assert!(outcome.result.is_ok(), "{:?}", outcome.result);
+    assert_same(&source, &destination);
+    let digests = recorder.events().into_iter().filter(|event| matches!(event, Event::FileDigest { .. }));
+    assert_eq!(digests.count() as u64, outcome.summary.files_done);
+}
+
+/// The end that is called decides what it lets through; the caller's word alone lowers nothing.
+#[test]
+fn less_protection_needs_a_word_at_both_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    write(&dir.path().join("src/f"), b"abc");
+    for (least, asked, is_let) in [
+        (Protection::Private, Protection::Private, true),
+        (Protection::Private, Protection::Safe, false),
+        (Protection::Private, Protection::Clear, false),
+        (Protection::Safe, Protection::Private, true),
+        (Protection::Safe, Protection::Safe, true),
+        (Protection::Safe, Protection::Clear, false),
+        (Protection::Clear, Protection::Clear, true),
+    ] {
+        for role in [Role::Source, Role::Sink] {
+            let destination = dir.path().join(format!("{least} {asked} {role:?}"));
+            let transfer = sealed(asked, Cipher::Aes256Gcm, &dir.path().join("src"), &destination);
+            let (here, (input, output)) = channel();
+            let serving = thread::spawn(move || {
+                let house = OwnHouse::over_ssh(least);
+                serve(Channel::Pipes { input, output }, &house, &Abort::new().unwrap())
+            });
+            let recorder = Recorder::default();
+            let outcome = copy_with_peer(&transfer, role, peer(here), &recorder, &Abort::new().unwrap());
+            let served = serving.join().unwrap();
+            assert_eq!(outcome.result.is_ok(), is_let, "{least} {asked}: {:?}", outcome.result);
+            assert_eq!(served.result.is_ok(), is_let);
+            assert_eq!(destination.exists(), is_let, "a refusal touches nothing");
+            if let Err(SessionError::Refused { message, hint }) = outcome.result {
+                assert!(message.contains(asked.name()) && message.contains(least.name()), "{message}");
+                assert!(hint.unwrap().contains("--protection"));
+            }
+        }
+    }
+}
+
+/// A file for several frames on each connection, and small ones.
+fn secrets(root: &Path) {
+    write(&root.join("large"), &SECRET.repeat(40_000));
+    for i in 0..50 {
+        write(&root.join(format!("a telling name {i}")), SECRET);
+    }
+}
+
+fn tapped(way: Way, level: Protection, attack: Attack) -> (Result<(), SessionError>, bool, Seen) {
+    within(LIMIT_S, move || {
+        let dir = tempfile::tempdir().unwrap();
+        let (source, destination) = (dir.path().join("src"), dir.path().join("dst"));
+        secrets(&source);
+        let mut transfer = sealed(level, Cipher::Aes256Gcm, &source, &destination);
+        transfer.spec.streams = 2;
+        let (outcome, _, seen) = copy_tapped(way, &transfer, attack);
+        // Whatever happened: what has its final name has its content.
+        let found = if destination.exists() { snapshot(&destination) } else { Default::default() };
+        for (path, kept) in found {
+            if source.join(&path).is_file() {
+                assert!(
+                    fs::read(source.join(&path)).unwrap() == fs::read(destination.join(&path)).unwrap(),
+                    "{kept}"
+                );
+            }
+        }
+        assert_clean(&destination);
+        let is_complete = outcome.result.is_ok() && outcome.summary.entries_failed == 0;
+        (outcome.result, is_complete, seen)
+    })
+}
+
+fn holds(seen: &Seen, words: &[u8]) -> bool {
+    seen.bytes.windows(words.len()).any(|window| window == words)
+}
+
+#[test]
+fn private_shows_nothing_and_the_others_do() {
+    for way in WAYS {
+        for level in LEVELS {
+            let (result, is_complete, seen) = tapped(way, level, Attack::None);
+            assert!(is_complete, "{result:?}");
+            assert!(seen.frames > 8 && seen.bytes.len() > 40_000 * SECRET.len(), "the wire was tapped");
+            let is_readable = level != Protection::Private;
+            assert_eq!(holds(&seen, SECRET), is_readable, "{level}: contents");
+            assert_eq!(holds(&seen, b"a telling name"), is_readable, "{level}: names");
+        }
+    }
+}
+
+#[test]
+fn whatever_the_network_does_to_sealed_frames_is_refused() {
+    let mut attacks = vec![
+        Attack::FlipLast { frame: 0 },
+        Attack::FlipLast { frame: 3 },
+        Attack::Drop { frame: 0 },
+        Attack::Drop { frame: 1 },
+        Attack::Repeat { frame: 0 },
+        Attack::Repeat { frame: 2 },
+        Attack::Swap { frame: 0 },
+        Attack::Swap { frame: 2 },
+        Attack::CutAfter { frames: 1 },
+        Attack::CutWithin { frame: 1 },
+        Attack::Cross,
+    ];
+    // Every field of the header, the tag, the body's first byte.
+    let bytes = [0, 4, 5, 6, 8, 12, 16, 24, 32, 40, 44, 48, 79, 80, 95, 96];
+    attacks.extend(bytes.map(|byte| Attack::Flip { frame: 1, byte }));
+    // Some end by patience: all at the same time.
+    thread::scope(|scope| {
+        for (number, &attack) in attacks.iter().enumerate() {
+            for level in [Protection::Safe, Protection::Private] {
+                scope.spawn(move || refuses(WAYS[number % 2], level, attack));
+            }
+        }
+    });
+}
+
+fn refuses(way: Way, level: Protection, attack: Attack) {
+    // One of two connections may carry so little that there is nothing to attack.
+    let mut tries = (0..20).map(|_| tapped(way, level, attack));
+    let (result, ..) = tries.find(|(_, _, seen)| seen.attacked).expect("an attack");
+    let error = result.expect_err(&format!("{level} {attack:?} went unnoticed"));
+    let is_seal = matches!(error, SessionError::Transport(TransportError::Seal(_)))
+        || error.to_string().contains("seal of an object");
+    // A header that is no header any more, and a cut, are told as what they are.
+    let may_be_another = matches!(
+        attack,
+        Attack::Flip { byte: ..80, .. } | Attack::CutAfter { .. } | Attack::CutWithin { .. }
+    );
+    assert!(is_seal || may_be_another, "{way:?} {level} {attack:?}: {error}");
+}
+
+/// What the seals are for: in clear, a network that knows the check goes unnoticed when it repeats small files, say.
+#[test]
+fn in_clear_a_network_may_repeat_what_it_likes() {
+    let (result, _, _) = tapped(Way::Push, Protection::Clear, Attack::FlipLast { frame: 0 });
+    assert!(result.is_ok(), "an accident is read again: {result:?}");
+}

@@ -1,0 +1,294 @@
+//! Networks that break and stall: a run goes on in another session, and what only takes its time is waited for.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use carrack_engine::{Abort, Advance, Outcome, Peer, Role, SessionError, Transfer, copy_with_peer, persist};
+use carrack_model::{Event, Notice, Protection};
+
+use crate::common::tap::{Attack, serve_tapped};
+use crate::common::*;
+
+const LIMIT_S: u64 = 120;
+
+/// The least that may be asked for.
+const STALL: Duration = Duration::from_secs(1);
+
+/// A source, and a place for its contents.
+struct World {
+    root: tempfile::TempDir,
+}
+
+impl World {
+    fn new() -> World {
+        let root = tempfile::tempdir().unwrap();
+        rich_tree(&root.path().join("src"));
+        fs::create_dir(root.path().join("dst")).unwrap();
+        World { root }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.root.path().join(name)
+    }
+
+    /// Of the source's contents.
+    fn transfer(&self) -> Transfer {
+        let mut transfer = transfer(&[&self.path("src/")], &self.path("dst/"));
+        transfer.settings.stall = STALL;
+        transfer
+    }
+
+    fn assert_copied(&self, outcome: &Outcome) {
+        assert!(outcome.result.is_ok(), "{:?}", outcome.result);
+        assert_same(&self.path("src"), &self.path("dst"));
+        assert_clean(&self.path("dst"));
+    }
+}
+
+fn role(way: Way) -> Role {
+    if way == Way::Push { Role::Source } else { Role::Sink }
+}
+
+/// A far end behind a control channel that carries so many bytes each way and then closes, or, if it `stalls`, nothing more.
+fn breaking(bytes: Option<usize>, stalls: bool) -> Peer {
+    let (caller, caller_side) = channel();
+    let (served, served_side) = channel();
+    for (from, to) in [(caller_side.0, served_side.1), (served_side.0, caller_side.1)] {
+        thread::spawn(move || pass(from, to, bytes.unwrap_or(usize::MAX), stalls));
+    }
+    thread::spawn(move || serve_any(served, &Abort::new().unwrap()));
+    peer(caller)
+}
+
+fn pass(from: OwnedFd, to: OwnedFd, bytes: usize, stalls: bool) {
+    let (mut from, mut to) = (fs::File::from(from), fs::File::from(to));
+    let mut left = bytes;
+    let mut buffer = [0; 4096];
+    while left > 0 {
+        let most = left.min(buffer.len());
+        match from.read(&mut buffer[..most]) {
+            Ok(count @ 1..) if to.write_all(&buffer[..count]).is_ok() => left -= count,
+            _ => return,
+        }
+    }
+    if stalls {
+        let _ = std::io::copy(&mut from, &mut std::io::sink());
+    }
+}
+
+/// A run with these far ends, one for each session; how many sessions it took.
+fn run(
+    way: Way,
+    transfer: &Transfer,
+    retries: u32,
+    mut far_end: impl FnMut(usize) -> Peer,
+) -> (Outcome, usize, Recorder) {
+    let (recorder, abort, mut count) = (Recorder::default(), Abort::new().unwrap(), 0);
+    let outcome = persist(retries, &recorder, &abort, &mut |_| {
+        let peer = far_end(count);
+        count += 1;
+        copy_with_peer(transfer, role(way), peer, &recorder, &abort)
+    });
+    (outcome, count, recorder)
+}
+
+fn warnings(recorder: &Recorder) -> Vec<String> {
+    let text = |event: &Event| match event {
+        Event::Notice(Notice::Warning(text)) => Some(text.clone()),
+        _ => None,
+    };
+    recorder.events().iter().filter_map(text).collect()
+}
+
+#[test]
+fn a_control_channel_that_is_cut_anywhere_is_followed_by_another() {
+    for way in [Way::Push, Way::Pull] {
+        // In the hello, in the welcome, while the data connections are made, and later.
+        for bytes in [40, 200, 700, 1_000, 1_500, 2_500] {
+            within(LIMIT_S, move || {
+                let world = World::new();
+                let far_end = |count| breaking((count < 2).then_some(bytes), false);
+                let (outcome, _, recorder) = run(way, &world.transfer(), 3, far_end);
+                world.assert_copied(&outcome);
+                let told = warnings(&recorder);
+                assert!(
+                    told.iter().all(|text| text.contains("trying again in")),
+                    "{way:?} {bytes}: {told:?}"
+                );
+            });
+        }
+    }
+}
+
+#[test]
+fn objects_over_the_control_channel_go_on_too() {
+    for way in [Way::Push, Way::Pull] {
+        within(LIMIT_S, move || {
+            let world = World::new();
+            let mut transfer = world.transfer();
+            // Nobody can listen there: the link carries everything.
+            let taken = std::net::TcpListener::bind("[::]:0").unwrap();
+            let port = taken.local_addr().unwrap().port();
+            transfer.settings.ports = Some(port..=port);
+            let (outcome, count, recorder) =
+                run(way, &transfer, 3, |count| breaking((count < 2).then_some(3_000_000), false));
+            world.assert_copied(&outcome);
+            assert_eq!(count, 3, "{:?}", warnings(&recorder));
+        });
+    }
+}
+
+#[test]
+fn data_connections_that_break_are_followed_by_others() {
+    for way in [Way::Push, Way::Pull] {
+        for attack in
+            [Attack::CutWithin { frame: 1 }, Attack::CutAfter { frames: 1 }, Attack::FlipLast { frame: 1 }]
+        {
+            within(LIMIT_S, move || {
+                let world = World::new();
+                let transfer = world.transfer();
+                let (outcome, count, recorder) = run(way, &transfer, 3, |count| {
+                    serve_tapped(way, &transfer, if count == 0 { attack } else { Attack::None }).0
+                });
+                world.assert_copied(&outcome);
+                assert_eq!(count, 2, "{way:?} {attack:?}: {:?}", warnings(&recorder));
+            });
+        }
+    }
+}
+
+#[test]
+fn gives_up_after_tries_that_moved_nothing() {
+    within(LIMIT_S, || {
+        let world = World::new();
+        let (outcome, count, recorder) = run(Way::Push, &world.transfer(), 2, |_| breaking(Some(40), false));
+        assert!(outcome.result.as_ref().is_err_and(SessionError::may_pass), "{:?}", outcome.result);
+        assert_eq!((count, warnings(&recorder).len(), outcome.advance), (3, 2, Advance::None));
+        let (outcome, count, _) = run(Way::Push, &world.transfer(), 0, |_| breaking(Some(40), false));
+        assert!(outcome.result.is_err());
+        assert_eq!(count, 1);
+    });
+}
+
+#[test]
+fn what_would_be_the_same_again_is_not_tried_again() {
+    within(LIMIT_S, || {
+        let world = World::new();
+        let nowhere = Transfer { destination: world.path("no/such/place"), ..world.transfer() };
+        for (way, transfer) in [(Way::Push, &nowhere), (Way::Pull, &nowhere)] {
+            let (outcome, count, _) = run(way, transfer, 8, |_| breaking(None, false));
+            assert!(matches!(outcome.result, Err(SessionError::Refused { .. })), "{:?}", outcome.result);
+            assert_eq!(count, 1);
+        }
+        let mut weaker = world.transfer();
+        weaker.spec.protection = Protection::Safe;
+        let strict = |_| {
+            let (here, (input, output)) = channel();
+            thread::spawn(move || {
+                let house = carrack_engine::OwnHouse::over_ssh(Protection::Private);
+                carrack_engine::serve(
+                    carrack_engine::Channel::Pipes { input, output },
+                    &house,
+                    &Abort::new().unwrap(),
+                )
+            });
+            peer(here)
+        };
+        let (outcome, count, _) = run(Way::Push, &weaker, 8, strict);
+        assert!(matches!(outcome.result, Err(SessionError::Refused { .. })), "{:?}", outcome.result);
+        assert_eq!(count, 1);
+    });
+}
+
+/// How one session with this far end went, and how long it took.
+fn timed(way: Way, transfer: &Transfer, peer: Peer) -> (SessionError, Duration) {
+    let began = Instant::now();
+    let outcome = copy_with_peer(transfer, role(way), peer, &Recorder::default(), &Abort::new().unwrap());
+    (outcome.result.unwrap_err(), began.elapsed())
+}
+
+/// Twice the timeout, and what a busy machine takes to begin a session.
+const NOTICED: Duration = Duration::from_secs(2 * STALL.as_secs() + 3);
+
+#[test]
+fn an_end_that_is_silent_is_dead() {
+    for way in [Way::Push, Way::Pull] {
+        within(LIMIT_S, move || {
+            let world = World::new();
+            // More than fits, so that the session stands when the channel falls silent.
+            write(&world.path("src/large"), &noise(40_000_000, 9));
+            let mut transfer = world.transfer();
+            transfer.settings.scheduling.rate = 2_000_000;
+            let (error, elapsed) = timed(way, &transfer, breaking(Some(6_000), true));
+            assert!(matches!(error, SessionError::PeerStalled(1)), "{way:?}: {error:?}");
+            assert!(elapsed >= STALL && elapsed < NOTICED + Duration::from_secs(10), "{way:?}: {elapsed:?}");
+        });
+    }
+}
+
+#[test]
+fn data_that_stops_on_its_way_is_a_stall_and_the_next_session_brings_it() {
+    for way in [Way::Push, Way::Pull] {
+        for attack in [Attack::StallWithin { frame: 0 }, Attack::StallBefore { frame: 1 }] {
+            within(LIMIT_S, move || {
+                let world = World::new();
+                let transfer = world.transfer();
+                let (error, elapsed) = timed(way, &transfer, serve_tapped(way, &transfer, attack).0);
+                let is_it = matches!(error, SessionError::Stalled(1) | SessionError::PeerLeft { .. });
+                assert!(is_it && error.to_string().contains("nothing has moved on the data"), "{error:?}");
+                assert!(elapsed >= STALL && elapsed < NOTICED, "{way:?} {attack:?}: {elapsed:?}");
+                let (outcome, count, _) = run(way, &transfer, 3, |count| {
+                    serve_tapped(way, &transfer, if count == 0 { attack } else { Attack::None }).0
+                });
+                world.assert_copied(&outcome);
+                assert_eq!(count, 2);
+            });
+        }
+    }
+}
+
+#[test]
+fn slow_storage_is_waited_for() {
+    for way in [Way::Push, Way::Pull] {
+        within(LIMIT_S, move || {
+            let world = World::new();
+            let transfer = world.transfer();
+            let peer = serve_tapped(way, &transfer, Attack::StallBusy { frame: 1 }).0;
+            let abort = Abort::new().unwrap();
+            let ending = abort.clone();
+            let waiting = thread::spawn(move || {
+                assert!(!ending.wait(4 * STALL), "nobody else ends it");
+                ending.interrupt();
+            });
+            let outcome = copy_with_peer(&transfer, role(way), peer, &Recorder::default(), &abort);
+            waiting.join().unwrap();
+            assert!(outcome.result.as_ref().is_err_and(SessionError::is_interrupted), "{:?}", outcome.result);
+        });
+    }
+}
+
+#[test]
+fn an_end_that_has_to_go_says_that_one_may_come_again() {
+    within(LIMIT_S, || {
+        let world = World::new();
+        write(&world.path("src/large"), &noise(40_000_000, 9));
+        let mut transfer = world.transfer();
+        transfer.settings.scheduling.rate = 4_000_000;
+        let (here, there) = channel();
+        let abort = Abort::new().unwrap();
+        let going = abort.clone();
+        let serving = thread::spawn(move || serve_any(there, &abort));
+        let leaving = thread::spawn(move || {
+            thread::sleep(Duration::from_secs(1));
+            going.dismiss();
+        });
+        let (error, _) = timed(Way::Push, &transfer, peer(here));
+        leaving.join().unwrap();
+        assert!(matches!(error, SessionError::PeerLeft { .. }) && error.may_pass(), "{error:?}");
+        assert!(matches!(serving.join().unwrap().result, Err(SessionError::Dismissed)));
+    });
+}

@@ -1,0 +1,248 @@
+//! Transfers between two far ends that the caller only controls.
+
+use std::fs;
+use std::path::Path;
+use std::thread;
+
+use carrack_engine::{
+    Abort, Channel, FarEnds, Outcome, OwnHouse, Role, SessionError, Transfer, copy_between, serve,
+};
+use carrack_model::{Checksum, DialFrom, Event, Protection};
+use carrack_wire::message::{Control, Place, SinkState, Welcome};
+
+use crate::common::scripted::{Heard, Scripted, bundle, reason, table};
+use crate::common::*;
+
+const LIMIT_S: u64 = 60;
+
+/// Two real ends, and this process between them.
+fn between(transfer: &Transfer, relays: bool) -> (Outcome, Recorder) {
+    let end = || {
+        let (here, there) = channel();
+        (peer(here), thread::spawn(move || serve_any(there, &Abort::new().unwrap())))
+    };
+    let ((source, reading), (sink, writing)) = (end(), end());
+    let recorder = Recorder::default();
+    let outcome = copy_between(transfer, FarEnds { source, sink, relays }, &recorder, &Abort::new().unwrap());
+    let served = [reading.join().unwrap(), writing.join().unwrap()];
+    assert_eq!(outcome.result.is_ok(), served.iter().all(|end| end.result.is_ok()), "{outcome:?} {served:?}");
+    (outcome, recorder)
+}
+
+fn connected(recorder: &Recorder) -> (&'static str, Option<Protection>) {
+    let found = recorder.events().into_iter().find_map(|event| match event {
+        Event::Connected { transport, protection, .. } => Some((transport, protection)),
+        _ => None,
+    });
+    found.expect("a word about the connection")
+}
+
+#[test]
+fn the_data_goes_directly_whoever_dials_or_through_here() {
+    within(LIMIT_S, || {
+        let dir = tempfile::tempdir().unwrap();
+        let source = dir.path().join("src");
+        rich_tree(&source);
+        for (number, (dial_from, lanes, relays)) in [
+            (DialFrom::Either, 0, false),
+            (DialFrom::Source, 1, false),
+            (DialFrom::Sink, 0, false),
+            (DialFrom::Either, 3, false),
+            (DialFrom::Either, 0, true),
+            (DialFrom::Either, 2, true),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let destination = dir.path().join(format!("dst{number}"));
+            let mut transfer = transfer(&[&source], &destination);
+            (transfer.spec.dial_from, transfer.settings.lanes) = (dial_from, lanes);
+            transfer.spec.checksum = Checksum::Blake3;
+            transfer.spec.report_digests = true;
+            let (outcome, recorder) = between(&transfer, relays);
+            assert!(outcome.result.is_ok(), "{number}: {:?}", outcome.result);
+            assert_same(&source, &destination);
+            assert_eq!(recorder.failures(), Vec::<String>::new());
+            let way = if relays { "relay" } else { "direct" };
+            assert_eq!(connected(&recorder), (way, Some(Protection::Private)));
+            // What the ends count and report arrives here.
+            let digests =
+                recorder.events().iter().filter(|event| matches!(event, Event::FileDigest { .. })).count();
+            assert_eq!(digests as u64, outcome.summary.files_done);
+            assert!(outcome.summary.files_done > 300 && outcome.summary.bytes_done > 5_000_000);
+        }
+    });
+}
+
+#[test]
+fn failures_of_both_ends_are_told() {
+    within(LIMIT_S, || {
+        let dir = tempfile::tempdir().unwrap();
+        write(&dir.path().join("src/good"), b"good");
+        write(&dir.path().join("src/taken"), b"new");
+        // A directory stands where the file is to go.
+        fs::create_dir_all(dir.path().join("dst/src/taken/in it")).unwrap();
+        let (outcome, recorder) =
+            between(&transfer(&[&dir.path().join("src")], &dir.path().join("dst")), false);
+        assert!(outcome.result.is_ok(), "{:?}", outcome.result);
+        assert_eq!((outcome.summary.files_done, outcome.summary.entries_failed), (1, 1));
+        assert_eq!(recorder.failed()[0].1, "taken");
+        let missing = transfer(&[&dir.path().join("nothing")], &dir.path().join("dst"));
+        let (outcome, _) = between(&missing, false);
+        assert!(outcome.result.is_err_and(|error| error.to_string().contains("nothing")));
+    });
+}
+
+#[test]
+fn a_dry_run_lists_and_touches_nothing() {
+    within(LIMIT_S, || {
+        let dir = tempfile::tempdir().unwrap();
+        write(&dir.path().join("src/f"), b"abc");
+        let mut transfer = transfer(&[&dir.path().join("src")], &dir.path().join("dst"));
+        transfer.spec.dry_run = true;
+        let (outcome, recorder) = between(&transfer, false);
+        assert!(outcome.result.is_ok(), "{:?}", outcome.result);
+        assert!(recorder.events().iter().any(|event| matches!(event, Event::WouldCopy { size: 3, .. })));
+        assert!(!dir.path().join("dst").exists());
+    });
+}
+
+/// Ends that allow less than the caller would like to do without.
+#[test]
+fn either_end_may_refuse() {
+    within(LIMIT_S, || {
+        let dir = tempfile::tempdir().unwrap();
+        write(&dir.path().join("src/f"), b"abc");
+        let mut transfer = transfer(&[&dir.path().join("src")], &dir.path().join("dst"));
+        transfer.spec.protection = Protection::Clear;
+        for strict in [0, 1] {
+            let end = |number| {
+                let (here, (input, output)) = channel();
+                let least = if number == strict { Protection::Private } else { Protection::Clear };
+                let serving = thread::spawn(move || {
+                    let house = OwnHouse::over_ssh(least);
+                    serve(Channel::Pipes { input, output }, &house, &Abort::new().unwrap())
+                });
+                (peer(here), serving)
+            };
+            let ((source, reading), (sink, writing)) = (end(0), end(1));
+            let ends = FarEnds { source, sink, relays: false };
+            let outcome = copy_between(&transfer, ends, &Recorder::default(), &Abort::new().unwrap());
+            let Err(error @ SessionError::At { role, .. }) = outcome.result else { panic!("{outcome:?}") };
+            assert_eq!(role == Role::Sink, strict == 1);
+            let message = error.to_string();
+            assert!(message.contains("clear") && message.contains("private"), "{message}");
+            assert!(reading.join().unwrap().result.is_err() && writing.join().unwrap().result.is_err());
+            assert!(!dir.path().join("dst").exists());
+        }
+    });
+}
+
+/// A sink that the test plays, which says that it listens where nobody does.
+#[test]
+fn ends_that_can_not_reach_each_other_are_told_so_with_a_way_out() {
+    within(LIMIT_S, || {
+        let dir = tempfile::tempdir().unwrap();
+        write(&dir.path().join("src/f"), b"abc");
+        let transfer = transfer(&[&dir.path().join("src")], Path::new("/nowhere"));
+        let (outcome, said) = with_scripted_sink(transfer, |sink| {
+            let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let port = nobody.local_addr().unwrap().port();
+            drop(nobody);
+            welcome_at(sink, port)
+        });
+        let Err(SessionError::Refused { message, hint }) = outcome.result else { panic!("{outcome:?}") };
+        assert!(message.contains("can't reach"), "{message}");
+        assert!(hint.unwrap().contains("--relay"));
+        assert!(reason(&said).is_some(), "the sink is told");
+    });
+}
+
+fn welcome_at(sink: &mut Scripted, port: u16) {
+    let listening = carrack_wire::message::Listening {
+        port: port.into(),
+        addresses: vec!["127.0.0.1".into()],
+        nonce: vec![1; 32],
+    };
+    let state = SinkState { destination: 1, credits: 4, ..SinkState::default() };
+    let welcome = Welcome { sink: Some(state), listening: Some(listening), lanes: 1, ..Welcome::default() };
+    sink.say(Control::Welcome(welcome));
+}
+
+/// The transfer's outcome, and what the sink heard.
+fn with_scripted_sink(transfer: Transfer, script: impl FnOnce(&mut Scripted)) -> (Outcome, Vec<Control>) {
+    let ((near_source, far_source), (near_sink, far_sink)) = (channel(), channel());
+    let reading = thread::spawn(move || serve_any(far_source, &Abort::new().unwrap()));
+    let calling = thread::spawn(move || {
+        let ends = FarEnds { source: peer(near_source), sink: peer(near_sink), relays: false };
+        copy_between(&transfer, ends, &Recorder::default(), &Abort::new().unwrap())
+    });
+    let mut sink = Scripted::new(far_sink);
+    sink.preambles();
+    let Control::Hello(hello) = sink.message() else { panic!("no hello") };
+    assert!(hello.third_party && hello.session_key.len() == 32);
+    script(&mut sink);
+    let said = sink.rest();
+    drop(sink);
+    let outcome = calling.join().unwrap();
+    let _ = reading.join().unwrap();
+    (outcome, said)
+}
+
+/// A source that the test plays: what it sends must be what the user asked it for.
+#[test]
+fn a_source_may_write_only_what_was_asked_of_it() {
+    within(LIMIT_S, || {
+        let dir = tempfile::tempdir().unwrap();
+        let destination = dir.path().join("dst");
+        fs::create_dir(&destination).unwrap();
+        let mut transfer = transfer(&[Path::new("/data/run7")], &destination);
+        transfer.spec.checksum = Checksum::None;
+        let ((near_source, far_source), (near_sink, far_sink)) = (channel(), channel());
+        let writing = thread::spawn(move || serve_any(far_sink, &Abort::new().unwrap()));
+        let calling = thread::spawn(move || {
+            let ends = FarEnds { source: peer(near_source), sink: peer(near_sink), relays: true };
+            copy_between(&transfer, ends, &Recorder::default(), &Abort::new().unwrap())
+        });
+        let mut source = Scripted::new(far_source);
+        source.preambles();
+        let Control::Hello(_) = source.message() else { panic!("no hello") };
+        let place = Some(Place { root: 0, ..Place::default() });
+        source.say(Control::Welcome(Welcome { place, lanes: 1, ..Welcome::default() }));
+        let Control::DialFailed(_) = source.message() else { panic!("it does not relay") };
+        source.frame(&bundle(1, b"evil", &table("", &[(b".bashrc", 4)])));
+        while !matches!(source.hear(), Heard::Closed) {}
+        assert!(
+            writing.join().unwrap().result.is_err_and(|error| error.to_string().contains("not asked for"))
+        );
+        assert!(calling.join().unwrap().result.is_err());
+        assert_eq!(fs::read_dir(&destination).unwrap().count(), 0);
+    });
+}
+
+#[test]
+fn an_interruption_ends_all_three() {
+    within(LIMIT_S, || {
+        let dir = tempfile::tempdir().unwrap();
+        write(&dir.path().join("src/big"), &noise(8 << 20, 1));
+        let mut transfer = transfer(&[&dir.path().join("src")], &dir.path().join("dst"));
+        transfer.settings.scheduling.rate = 1 << 20;
+        let end = || {
+            let (here, there) = channel();
+            (peer(here), thread::spawn(move || serve_any(there, &Abort::new().unwrap())))
+        };
+        let ((source, reading), (sink, writing)) = (end(), end());
+        let abort = Abort::new().unwrap();
+        let stopping = abort.clone();
+        thread::spawn(move || {
+            thread::sleep(std::time::Duration::from_millis(700));
+            stopping.interrupt();
+        });
+        let outcome =
+            copy_between(&transfer, FarEnds { source, sink, relays: false }, &Recorder::default(), &abort);
+        assert!(outcome.result.is_err_and(|error| error.is_interrupted()));
+        assert!(reading.join().unwrap().result.is_err() && writing.join().unwrap().result.is_err());
+        assert_clean(&dir.path().join("dst"));
+        assert!(!dir.path().join("dst/big").exists());
+    });
+}

@@ -1,0 +1,304 @@
+//! CephFS: files are cut into objects, each of which lies on an OSD of its own.
+//!
+//! Owns a connection to the cluster, made at the first query that the kernel can't answer. If the OSDs are
+//! unknown, the numbers of objects stand in for them, which still keeps objects apart.
+//!
+//! For the metadata server libcephfs is another client. It answers within some milliseconds, except for a
+//! file that another client wrote a moment ago: the server may first make its own log durable, which takes up
+//! to five seconds.
+
+mod library;
+mod text;
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use carrack_model::TargetId;
+use carrack_plan::Mapped;
+use rustix::fs::{OFlags, XattrFlags, fsetxattr, fstat, getxattr};
+use rustix::io::Errno;
+use rustix::ioctl::Opcode;
+
+use library::CephCluster;
+pub use text::{CephError, CephLayout, parse_ceph_layout};
+
+use super::file_ref::{FileRef, descriptor_path};
+use super::geometry::StripeRequest;
+use super::ioctl::{exchange, updates};
+use super::mount_table::Mount;
+use super::provider::{FoundLayout, NewFile, NoLayout, Provider};
+use super::registry::Pieces;
+use super::{ComponentGeometry, Geometry, Pattern, STRIPE_COUNT_ALL, StripeOutcome};
+
+/// The attribute that contains the layout.
+const LAYOUT: &str = "ceph.file.layout";
+
+/// Targets that stand in for unknown OSDs: about as many as a transfer has I/O threads.
+const BUCKETS: u64 = 32;
+
+/// `struct ceph_ioctl_dataloc` (Linux, fs/ceph/ioctl.h).
+const DATALOC_BYTES: usize = 248;
+
+/// Offset of `osd` in it, behind four numbers, the object's name and two more numbers.
+const DATALOC_OSD_OFFSET: usize = 112;
+
+/// `CEPH_IOC_GET_DATALOC`.
+const GET_DATALOC: Opcode = updates::<DATALOC_BYTES>(0x97, 3);
+
+/// `CEPH_MIN_STRIPE_UNIT`: stripe units are multiples of it.
+const STRIPE_UNIT: u64 = 64 << 10;
+
+/// A mounted CephFS.
+#[derive(Debug)]
+pub(super) struct CephFs {
+    /// True for a mount of the kernel's own client.
+    is_kernel: bool,
+    mount: Option<Mount>,
+    cluster: OnceLock<Result<CephCluster, String>>,
+}
+
+/// The cluster's ID, which all its clients share; none for clients older than Ceph 15.
+pub(super) fn cluster(directory: BorrowedFd<'_>) -> Option<String> {
+    let mut id = [0; 64];
+    let len = getxattr(descriptor_path(directory), "ceph.cluster_fsid", &mut id[..]).ok()?;
+    String::from_utf8(id[..len].to_vec()).ok().filter(|id| !id.is_empty())
+}
+
+impl CephFs {
+    pub(super) fn new(is_kernel: bool, mount: Option<&Mount>) -> CephFs {
+        CephFs { is_kernel, mount: mount.cloned(), cluster: OnceLock::new() }
+    }
+
+    /// The target of each block of the file, and the reason if OSDs are unknown.
+    fn places(
+        &self,
+        file: &FileRef<'_>,
+        layout: &CephLayout,
+        size: u64,
+        pieces: &Pieces,
+    ) -> (Vec<TargetId>, Option<String>) {
+        if self.is_kernel
+            && let Ok(held) = file.descriptor()
+            && let Some(places) =
+                by_osd(layout, size, pieces, |object| kernel_osd(held.as_fd(), layout, object))
+        {
+            return (places, None);
+        }
+        match self.library_places(file, layout, size, pieces) {
+            Ok(places) => (places, None),
+            Err(problem) => {
+                let places = by_object(layout, size, |object| {
+                    Some(pieces.made_up(&format!("bucket.{}", object % BUCKETS)))
+                });
+                let problem = format!("CephFS does not tell which OSD has an object: {problem}");
+                (places.unwrap_or_default(), Some(problem))
+            }
+        }
+    }
+
+    fn library_places(
+        &self,
+        file: &FileRef<'_>,
+        layout: &CephLayout,
+        size: u64,
+        pieces: &Pieces,
+    ) -> Result<Vec<TargetId>, String> {
+        let cluster = self.cluster.get_or_init(CephCluster::connect).as_ref().map_err(String::clone)?;
+        let held = file.held().map_err(|errno| errno.to_string())?;
+        let inode = fstat(held.as_fd()).map_err(|errno| errno.to_string())?.st_ino;
+        let path = self.path_of(held.as_fd()).ok_or("the file's path is not known")?;
+        let file = cluster.open(path.as_os_str().as_bytes(), inode)?;
+        by_osd(layout, size, pieces, |object| file.osd_at(layout.first_byte_of(object)?))
+            .ok_or("no OSD has it".to_owned())
+    }
+
+    /// The path within the mounted file system.
+    fn path_of(&self, file: BorrowedFd<'_>) -> Option<PathBuf> {
+        let mount = self.mount.as_ref()?;
+        let path = fs::read_link(descriptor_path(file)).ok()?;
+        Some(mount.root.join(path.strip_prefix(&mount.point).ok()?))
+    }
+}
+
+impl Provider for CephFs {
+    fn layout_of(&self, file: &FileRef<'_>, size: u64, pieces: &Pieces) -> Result<FoundLayout, NoLayout> {
+        let value =
+            file.attribute(LAYOUT).map_err(|errno| NoLayout::problem("reading ceph.file.layout", errno))?;
+        let layout = parse_ceph_layout(&value)
+            .map_err(|error| NoLayout::problem("reading ceph.file.layout", error))?;
+        let (places, problem) = self.places(file, &layout, size, pieces);
+        let mapped = Mapped::new(&places, layout.block_bytes());
+        Ok(FoundLayout { problem, ..FoundLayout::new(mapped, geometry(&layout)) })
+    }
+
+    fn create(
+        &self,
+        file: &NewFile<'_>,
+        request: &StripeRequest<'_>,
+    ) -> Result<(OwnedFd, StripeOutcome), Errno> {
+        if request.is_auto {
+            // Every file is distributed over as many OSDs as it has objects.
+            return Ok((file.create(OFlags::empty())?, StripeOutcome::Default));
+        }
+        file.create_and_set(OFlags::empty(), |created| set(created, request))
+    }
+}
+
+fn geometry(layout: &CephLayout) -> Geometry {
+    let component = ComponentGeometry {
+        start: 0,
+        end: u64::MAX,
+        stripe_bytes: layout.block_bytes(),
+        stripe_count: u32::try_from(layout.stripe_count.get()).unwrap_or(STRIPE_COUNT_ALL),
+        pool: layout.pool.clone(),
+        pattern: Pattern::Objects,
+    };
+    Geometry { components: vec![component], mirrors: 1 }
+}
+
+/// The OSD that the kernel's client would contact for an object.
+fn kernel_osd(file: BorrowedFd<'_>, layout: &CephLayout, object: u64) -> Option<u32> {
+    let mut argument = [0; DATALOC_BYTES];
+    argument[..8].copy_from_slice(&layout.first_byte_of(object)?.to_ne_bytes());
+    exchange::<GET_DATALOC, DATALOC_BYTES>(file, &mut argument).ok()?;
+    dataloc_osd(&argument)
+}
+
+/// The OSD in the reply; none if no OSD has the object (-1).
+fn dataloc_osd(argument: &[u8; DATALOC_BYTES]) -> Option<u32> {
+    let osd = argument[DATALOC_OSD_OFFSET..].first_chunk()?;
+    u32::try_from(i64::from_ne_bytes(*osd)).ok()
+}
+
+/// One target for each OSD; none if any object has no OSD.
+fn by_osd(
+    layout: &CephLayout,
+    size: u64,
+    pieces: &Pieces,
+    osd_of: impl Fn(u64) -> Option<u32>,
+) -> Option<Vec<TargetId>> {
+    let mut targets = HashMap::new();
+    by_object(layout, size, |object| {
+        let osd = osd_of(object)?;
+        Some(*targets.entry(osd).or_insert_with(|| pieces.named(&format!("osd.{osd}"))))
+    })
+}
+
+/// Queries the target of each object once, and assigns it to the object's blocks.
+fn by_object(
+    layout: &CephLayout,
+    size: u64,
+    mut target_of: impl FnMut(u64) -> Option<TargetId>,
+) -> Option<Vec<TargetId>> {
+    let mut known: HashMap<u64, TargetId> = HashMap::new();
+    let mut targets = Vec::new();
+    for object in layout.objects(size) {
+        let target = match known.get(&object) {
+            Some(target) => *target,
+            None => target_of(object)?,
+        };
+        known.insert(object, target);
+        targets.push(target);
+    }
+    Some(targets)
+}
+
+/// Sets the layout of an empty file, from its default and the request.
+fn set(file: BorrowedFd<'_>, request: &StripeRequest<'_>) -> Result<StripeOutcome, String> {
+    let value =
+        FileRef::Open(file).attribute(LAYOUT).map_err(|errno| format!("reading {LAYOUT}: {errno}"))?;
+    let default = parse_ceph_layout(&value).map_err(|error| format!("reading {LAYOUT}: {error}"))?;
+    let text = requested(&default, request);
+    let Some(pool) = request.pool else {
+        set_layout(file, &text).map_err(|errno| format!("setting {LAYOUT}: {errno}"))?;
+        return Ok(StripeOutcome::Set);
+    };
+    match set_layout(file, &format!("{text} pool={pool}")) {
+        Ok(()) => Ok(StripeOutcome::Set),
+        Err(errno) => match set_layout(file, &text) {
+            Ok(()) => Ok(StripeOutcome::Refused(format!("striped, but not in the pool {pool}: {errno}"))),
+            Err(errno) => Err(format!("setting {LAYOUT}: {errno}")),
+        },
+    }
+}
+
+fn set_layout(file: BorrowedFd<'_>, text: &str) -> Result<(), Errno> {
+    fsetxattr(file, LAYOUT, text.as_bytes(), XattrFlags::empty())
+}
+
+/// The text of the requested layout. Objects keep their size as far as whole stripe units fit.
+fn requested(default: &CephLayout, request: &StripeRequest<'_>) -> String {
+    let unit = request.stripe_bytes.map_or(default.stripe_unit.get(), |bytes| {
+        bytes.clamp(STRIPE_UNIT, 1 << 31).next_multiple_of(STRIPE_UNIT)
+    });
+    // Objects lie on all OSDs in any case; no number of objects in a round stands for all OSDs.
+    let requested_count = request.count.filter(|count| *count != STRIPE_COUNT_ALL);
+    let count = requested_count.map_or(default.stripe_count.get(), u64::from);
+    let object_bytes = default.object_bytes.get().next_multiple_of(unit);
+    format!("stripe_unit={unit} stripe_count={count} object_size={object_bytes}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Medium;
+    use crate::registry::{Registry, TargetKey};
+    use crate::target::TargetNames;
+    use std::sync::Arc;
+
+    fn pieces() -> (Arc<Registry>, Pieces) {
+        let registry = Arc::new(Registry::default());
+        let own = registry
+            .meet(TargetKey::FileSystem(5), || TargetNames::new("/ceph", None), Medium::Network, 1)
+            .unwrap();
+        (registry.clone(), Pieces::new(registry, 5, &own, None))
+    }
+
+    fn layout(text: &str) -> CephLayout {
+        parse_ceph_layout(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn an_object_is_asked_for_once_and_its_units_lie_together() {
+        let (registry, pieces) = pieces();
+        let layout = layout("stripe_unit=65536 stripe_count=2 object_size=131072 pool=cdata");
+        let asked = std::cell::Cell::new(0);
+        let places = by_osd(&layout, 6 << 16, &pieces, |object| {
+            asked.set(asked.get() + 1);
+            Some((object % 3) as u32)
+        });
+        let places = places.unwrap();
+        let labels: Vec<_> = places.iter().map(|id| registry.get(*id).unwrap().label.to_string()).collect();
+        assert_eq!(labels, ["osd.0", "osd.1", "osd.0", "osd.1", "osd.2", "osd.0"]);
+        assert_eq!(asked.get(), 4);
+        assert_eq!(by_osd(&layout, 1, &pieces, |_| None), None);
+    }
+
+    #[test]
+    fn the_kernels_answer_names_the_osd() {
+        let mut answer = [0xEE; DATALOC_BYTES];
+        answer[DATALOC_OSD_OFFSET..][..8].copy_from_slice(&7i64.to_ne_bytes());
+        assert_eq!(dataloc_osd(&answer), Some(7));
+        answer[DATALOC_OSD_OFFSET..][..8].copy_from_slice(&(-1i64).to_ne_bytes());
+        assert_eq!(dataloc_osd(&answer), None);
+    }
+
+    #[test]
+    fn a_wish_keeps_what_it_does_not_name() {
+        let default = layout("stripe_unit=4194304 stripe_count=1 object_size=4194304 pool=cdata");
+        for (count, stripe_bytes, text) in [
+            (Some(3), Some(1 << 20), "stripe_unit=1048576 stripe_count=3 object_size=4194304"),
+            (Some(3), None, "stripe_unit=4194304 stripe_count=3 object_size=4194304"),
+            (None, Some(3 << 20), "stripe_unit=3145728 stripe_count=1 object_size=6291456"),
+            (Some(STRIPE_COUNT_ALL), Some(1), "stripe_unit=65536 stripe_count=1 object_size=4194304"),
+        ] {
+            let request = StripeRequest { count, stripe_bytes, pool: None, components: &[], is_auto: false };
+            assert_eq!(requested(&default, &request), text);
+            assert!(parse_ceph_layout(text.as_bytes()).is_ok());
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! The shape of a file's layout without its targets, for reports and for the layout of another file.
+
+/// The striping of a file, without object IDs and without the first target.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Geometry {
+    /// Ranges of the file, each with a striping of its own, in the order of their starts.
+    pub components: Vec<ComponentGeometry>,
+    /// Copies of the file that the storage keeps; 0 if the number is unknown.
+    pub mirrors: u32,
+}
+
+/// The striping of a range of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ComponentGeometry {
+    /// The first byte of the range.
+    pub start: u64,
+    /// The byte after the range; `u64::MAX` if it has no end.
+    pub end: u64,
+    /// Bytes on one target before the next one; 0 if unknown or the whole file.
+    pub stripe_bytes: u64,
+    /// Targets (or objects) of a round; [`STRIPE_COUNT_ALL`] for all targets, 0 for the file system's
+    /// default.
+    pub stripe_count: u32,
+    /// The pool of its targets.
+    pub pool: Option<String>,
+    /// The distribution over the targets.
+    pub pattern: Pattern,
+}
+
+/// The distribution of a range's bytes over its targets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pattern {
+    /// RAID 0: round-robin stripes.
+    Striped,
+    /// RAID 0 with several objects on a target (Lustre's overstriping).
+    Overstriped,
+    /// On the metadata server, with the inode (Lustre's data on MDT).
+    Metadata,
+    /// Objects that are placed independently (CephFS, GPFS, sharded GlusterFS).
+    Objects,
+    /// The whole range on one target.
+    Whole,
+}
+
+/// The stripe count that stands for all targets.
+pub const STRIPE_COUNT_ALL: u32 = u32::MAX;
+
+/// Bytes for each stripe of [`Stripe::Auto`], as sites advise (one stripe for each GiB).
+const AUTO_BYTES_PER_STRIPE: u64 = 1 << 30;
+
+/// The requested layout of a new file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Stripe {
+    /// The default of its directory.
+    #[default]
+    Default,
+    /// The layout of another file. If a file system has no components, or refuses these, the stripe count,
+    /// stripe size and pool of the widest component.
+    Like(Geometry),
+    /// The same for every file.
+    Fixed {
+        /// Number of targets; [`STRIPE_COUNT_ALL`] for all targets, 0 for the directory's default.
+        count: u32,
+        /// Bytes on one target before the next one; without it the directory's default.
+        stripe_bytes: Option<u64>,
+        /// The pool of the targets.
+        pool: Option<String>,
+    },
+    /// One target for each GiB of the file, on file systems that would place it on a single target.
+    Auto {
+        /// Size of the file in bytes.
+        file_bytes: u64,
+    },
+}
+
+/// The outcome of a request for a [`Stripe`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StripeOutcome {
+    /// The file has its directory's default, which was requested or is as good.
+    Default,
+    /// The file has the requested striping.
+    Set,
+    /// The file was created, but not (fully) as requested, with the reason.
+    Refused(String),
+}
+
+/// A request other than the default, in the terms that all file systems share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct StripeRequest<'a> {
+    /// None for the default; [`STRIPE_COUNT_ALL`] for all targets.
+    pub(super) count: Option<u32>,
+    /// None for the default.
+    pub(super) stripe_bytes: Option<u64>,
+    pub(super) pool: Option<&'a str>,
+    /// Several components if the ranges differ; the fields above are then those of the widest component.
+    pub(super) components: &'a [ComponentGeometry],
+    /// Set if any distribution over several targets satisfies the request.
+    pub(super) is_auto: bool,
+}
+
+impl Stripe {
+    /// The request; none if only the default is requested.
+    pub(super) fn request(&self) -> Option<StripeRequest<'_>> {
+        let request = match self {
+            Stripe::Default => return None,
+            Stripe::Like(geometry) => geometry.request()?,
+            Stripe::Fixed { count, stripe_bytes, pool } => {
+                StripeRequest::new(*count, stripe_bytes.unwrap_or(0), pool.as_deref())
+            }
+            Stripe::Auto { file_bytes } => {
+                let count = file_bytes.div_ceil(AUTO_BYTES_PER_STRIPE).clamp(1, u64::from(u32::MAX - 1));
+                StripeRequest { is_auto: true, ..StripeRequest::new(count as u32, 0, None) }
+            }
+        };
+        request.says_something().then_some(request)
+    }
+}
+
+impl Geometry {
+    /// The component with most targets; the last one of these, which holds most of a large file.
+    pub fn widest(&self) -> Option<&ComponentGeometry> {
+        let on_storage = self.components.iter().filter(|component| component.pattern != Pattern::Metadata);
+        on_storage.max_by_key(|component| component.stripe_count)
+    }
+
+    fn request(&self) -> Option<StripeRequest<'_>> {
+        let widest = self.widest()?;
+        let request = StripeRequest::new(widest.stripe_count, widest.stripe_bytes, widest.pool.as_deref());
+        let components = if self.components.len() > 1 { &self.components[..] } else { &[] };
+        Some(StripeRequest { components, ..request })
+    }
+}
+
+impl<'a> StripeRequest<'a> {
+    fn new(count: u32, stripe_bytes: u64, pool: Option<&'a str>) -> StripeRequest<'a> {
+        StripeRequest {
+            count: (count > 0).then_some(count),
+            stripe_bytes: (stripe_bytes > 0).then_some(stripe_bytes),
+            pool: pool.filter(|pool| !pool.is_empty()),
+            components: &[],
+            is_auto: false,
+        }
+    }
+
+    fn says_something(&self) -> bool {
+        self.count.is_some() || self.stripe_bytes.is_some() || self.pool.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn component(stripe_count: u32, stripe_bytes: u64, pattern: Pattern) -> ComponentGeometry {
+        ComponentGeometry { start: 0, end: u64::MAX, stripe_bytes, stripe_count, pool: None, pattern }
+    }
+
+    #[test]
+    fn the_widest_component_is_the_one_to_be_like() {
+        let components = vec![
+            component(9, 1 << 16, Pattern::Metadata),
+            component(1, 1 << 20, Pattern::Striped),
+            component(8, 1 << 20, Pattern::Striped),
+            component(8, 1 << 22, Pattern::Striped),
+        ];
+        let like = Stripe::Like(Geometry { components, mirrors: 1 });
+        let request = like.request().unwrap();
+        assert_eq!((request.count, request.stripe_bytes, request.is_auto), (Some(8), Some(1 << 22), false));
+        assert_eq!(Stripe::Like(Geometry::default()).request(), None);
+    }
+
+    #[test]
+    fn auto_is_a_stripe_for_each_gib() {
+        for (file_bytes, count) in
+            [(0, 1), (1, 1), (1 << 30, 1), ((1 << 30) + 1, 2), (u64::MAX, u32::MAX - 1)]
+        {
+            let stripe = Stripe::Auto { file_bytes };
+            assert_eq!(stripe.request().and_then(|request| request.count), Some(count), "{file_bytes}");
+        }
+    }
+
+    #[test]
+    fn nothing_wished_is_the_default() {
+        assert_eq!(Stripe::Default.request(), None);
+        assert_eq!(
+            Stripe::Fixed { count: 0, stripe_bytes: Some(0), pool: Some(String::new()) }.request(),
+            None
+        );
+        assert!(
+            Stripe::Fixed { count: 0, stripe_bytes: None, pool: Some("flash".into()) }.request().is_some()
+        );
+    }
+}

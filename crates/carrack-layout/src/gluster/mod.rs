@@ -1,0 +1,85 @@
+//! GlusterFS: every file lies whole on one brick (or on a set of bricks that hold copies or parts of the
+//! file).
+//!
+//! Has no state; reads virtual attributes. Sets no layout: the volume places files by a hash of the name.
+
+mod pathinfo;
+
+use std::os::fd::OwnedFd;
+
+use carrack_model::TargetId;
+use carrack_plan::{Mapped, SingleTarget};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+pub use pathinfo::{BrickPlace, PathInfoError, parse_pathinfo};
+
+use super::file_ref::FileRef;
+use super::geometry::StripeRequest;
+use super::provider::{FoundLayout, NewFile, NoLayout, Provider};
+use super::registry::Pieces;
+use super::{ComponentGeometry, Geometry, Pattern, StripeOutcome};
+
+/// The attribute for root, and for all users (`libglusterfs/src/glusterfs/glusterfs.h`).
+const PATHINFO: [&str; 2] = ["trusted.glusterfs.pathinfo", "glusterfs.pathinfo"];
+
+/// Big-endian size of a shard; reported only to clients with access to the volume's internals.
+const SHARD_BYTES: &str = "trusted.glusterfs.shard.block-size";
+
+/// Targets that stand in for the bricks of all shards but the first, which clients can't learn.
+const SHARD_BUCKETS: usize = 8;
+
+/// A mounted volume.
+#[derive(Debug)]
+pub(super) struct Gluster;
+
+impl Provider for Gluster {
+    fn layout_of(&self, file: &FileRef<'_>, size: u64, pieces: &Pieces) -> Result<FoundLayout, NoLayout> {
+        let place = place_of(file)?;
+        let brick = pieces.named(&place.label());
+        Ok(match shard_bytes(file).filter(|bytes| size > *bytes) {
+            Some(bytes) => {
+                FoundLayout::new(sharded(brick, bytes, pieces), geometry(bytes, Pattern::Objects, &place))
+            }
+            None => {
+                FoundLayout::new(Some(SingleTarget { target: brick }), geometry(0, Pattern::Whole, &place))
+            }
+        })
+    }
+
+    fn create(
+        &self,
+        file: &NewFile<'_>,
+        request: &StripeRequest<'_>,
+    ) -> Result<(OwnedFd, StripeOutcome), Errno> {
+        if request.is_auto {
+            return Ok((file.create(OFlags::empty())?, StripeOutcome::Default));
+        }
+        file.refuse("GlusterFS chooses the bricks itself".to_owned())
+    }
+}
+
+fn place_of(file: &FileRef<'_>) -> Result<BrickPlace, NoLayout> {
+    let value = file.attribute(PATHINFO[0]).or_else(|_| file.attribute(PATHINFO[1]));
+    let value = value.map_err(|errno| NoLayout::problem("reading glusterfs.pathinfo", errno))?;
+    parse_pathinfo(&value).map_err(|error| NoLayout::problem("reading glusterfs.pathinfo", error))
+}
+
+fn shard_bytes(file: &FileRef<'_>) -> Option<u64> {
+    let value: [u8; 8] = file.attribute(SHARD_BYTES).ok()?.try_into().ok()?;
+    Some(u64::from_be_bytes(value)).filter(|bytes| *bytes > 0)
+}
+
+/// The first shard lies on the file's own brick; the bricks of the others are unknown.
+fn sharded(brick: TargetId, shard_bytes: u64, pieces: &Pieces) -> Option<Mapped> {
+    let buckets = (0..SHARD_BUCKETS).map(|number| pieces.named(&format!("shards.{number}")));
+    let blocks: Vec<TargetId> = std::iter::once(brick).chain(buckets).collect();
+    Mapped::new(&blocks, shard_bytes)
+}
+
+fn geometry(stripe_bytes: u64, pattern: Pattern, place: &BrickPlace) -> Geometry {
+    let component =
+        ComponentGeometry { start: 0, end: u64::MAX, stripe_bytes, stripe_count: 1, pool: None, pattern };
+    // The text does not contain the number of copies.
+    Geometry { components: vec![component], mirrors: if place.is_replicated { 0 } else { 1 } }
+}

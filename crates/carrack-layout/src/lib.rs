@@ -1,0 +1,40 @@
+//! The storage targets of a file, and the distribution of new files over them.
+//!
+//! [`FileSystems`] knows the mounts, and [`FileSystem`] queries each of them through a provider. The parsers
+//! of their replies are pure functions. Reads attributes and calls `ioctl`; never reads or writes a file's
+//! data. Any thread may call it. `docs/formats/layouts.md` has the formats.
+
+mod beegfs;
+mod ceph;
+mod disk;
+mod file_ref;
+mod file_system;
+mod file_systems;
+mod geometry;
+mod gluster;
+mod gpfs;
+mod ioctl;
+mod lustre;
+mod mount_table;
+mod provider;
+mod registry;
+mod target;
+
+pub use disk::disks_of;
+pub use file_system::{FileLayout, FileSystem, FileSystemKind};
+pub use file_systems::{FileSystems, SetError, kind_of};
+pub use geometry::{ComponentGeometry, Geometry, Pattern, STRIPE_COUNT_ALL, Stripe, StripeOutcome};
+pub use mount_table::{fstab_points, mount_points};
+pub use target::{Medium, StorageTarget, UNKNOWN_MAGIC, magic_of};
+
+/// Parsers of the replies of file systems: bytes in, values out, with no trust in the contents.
+pub mod formats {
+    pub use super::beegfs::{
+        BeeGfsError, BeeGfsStripes, STRIPE_INFO_BYTES, STRIPE_TARGET_BYTES, STRIPE_TARGET_V2_BYTES,
+        parse_stripe_info, parse_stripe_target, parse_stripe_target_v2,
+    };
+    pub use super::ceph::{CephError, CephLayout, parse_ceph_layout};
+    pub use super::gluster::{BrickPlace, PathInfoError, parse_pathinfo};
+    pub use super::gpfs::{GpfsBlocks, GpfsError, block_request, parse_blocks};
+    pub use super::lustre::{LovComponent, LovError, LovFile, LovStripes, parse_lov};
+}

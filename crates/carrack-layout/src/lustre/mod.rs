@@ -1,0 +1,80 @@
+//! Lustre: stripes over object storage targets (L1).
+//!
+//! Has no state. All access goes through the attribute `lustre.lov`, unprivileged and without an `ioctl`, as
+//! in `llapi_layout_get_by_fd` and `llapi_layout_file_open`.
+
+mod blob;
+mod choose;
+mod request;
+#[cfg(test)]
+mod tests;
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use rustix::fs::{OFlags, XattrFlags, fsetxattr};
+use rustix::io::Errno;
+
+pub use blob::{LovComponent, LovError, LovFile, LovStripes, parse_lov};
+
+use super::StripeOutcome;
+use super::file_ref::FileRef;
+use super::geometry::StripeRequest;
+use super::provider::{FoundLayout, NewFile, NoLayout, Provider};
+use super::registry::Pieces;
+
+/// The attribute that contains the layout.
+const LOV: &str = "lustre.lov";
+
+/// `O_LOV_DELAY_CREATE` (`O_NOCTTY | FASYNC`): the file gets no objects before its layout is set.
+const DELAY_CREATE: OFlags = OFlags::from_bits_retain(0x2100);
+
+/// Lustre, or a file system that answers like Lustre.
+#[derive(Debug)]
+pub(super) struct Lustre;
+
+impl Lustre {
+    /// Returns true if a file or directory has a Lustre layout.
+    pub(super) fn answers(file: &FileRef<'_>) -> bool {
+        file.attribute(LOV).is_ok_and(|value| parse_lov(&value).is_ok())
+    }
+}
+
+impl Provider for Lustre {
+    fn layout_of(&self, file: &FileRef<'_>, size: u64, pieces: &Pieces) -> Result<FoundLayout, NoLayout> {
+        let value = match file.attribute(LOV) {
+            Ok(value) => value,
+            Err(Errno::NODATA) => return Err(NoLayout::Default),
+            Err(errno) => return Err(NoLayout::problem("reading lustre.lov", errno)),
+        };
+        let file = parse_lov(&value).map_err(|error| NoLayout::problem("reading lustre.lov", error))?;
+        Ok(choose::place(&file, size, pieces))
+    }
+
+    fn create(
+        &self,
+        file: &NewFile<'_>,
+        request: &StripeRequest<'_>,
+    ) -> Result<(OwnedFd, StripeOutcome), Errno> {
+        file.create_and_set(DELAY_CREATE, |created| set(created, request))
+    }
+}
+
+/// Sets as much of the request as the file system accepts; reports its first refusal.
+fn set(file: BorrowedFd<'_>, request: &StripeRequest<'_>) -> Result<StripeOutcome, String> {
+    let mut why = None;
+    for attempt in request::attempts(request) {
+        match fsetxattr(file, LOV, &attempt.value, XattrFlags::empty()) {
+            Ok(()) => return Ok(outcome(attempt.given_up, why)),
+            Err(errno) => why = why.or(Some(errno)),
+        }
+    }
+    Err(why.map_or("nothing of it can be set".to_owned(), |errno| format!("setting lustre.lov: {errno}")))
+}
+
+fn outcome(given_up: Option<String>, why: Option<Errno>) -> StripeOutcome {
+    match (given_up, why) {
+        (None, _) => StripeOutcome::Set,
+        (Some(given_up), None) => StripeOutcome::Refused(given_up),
+        (Some(given_up), Some(errno)) => StripeOutcome::Refused(format!("{given_up}: {errno}")),
+    }
+}

@@ -1,0 +1,229 @@
+//! The value of `lustre.lov` for a requested striping.
+//!
+//! Pure. Writes the head alone: no object IDs, and no first OST, which Lustre then chooses itself (a copied
+//! offset once put all first stripes of a site on one OST, mpifileutils issue 324).
+
+use crate::geometry::StripeRequest;
+use crate::{ComponentGeometry, Pattern, STRIPE_COUNT_ALL};
+
+const MAGIC_V1: u32 = 0x0BD1_0BD0;
+const MAGIC_V3: u32 = 0x0BD3_0BD0;
+const MAGIC_COMPOSITE: u32 = 0x0BD6_0BD0;
+const PATTERN_RAID0: u32 = 1;
+const PATTERN_MDT: u32 = 0x100;
+const PATTERN_OVERSTRIPED: u32 = PATTERN_RAID0 | 0x200;
+const ANY_OFFSET: u16 = 0xFFFF;
+const ALL_STRIPES: u16 = 0xFFFF;
+
+const HEAD_BYTES: usize = 32;
+const COMPONENT_BYTES: usize = 48;
+
+/// `LOV_MAX_STRIPE_COUNT`.
+const STRIPES_MAX: u32 = 2_000;
+
+/// `LOV_MIN_STRIPE_SIZE`: Lustre accepts multiples of this.
+const STRIPE_UNIT: u64 = 64 << 10;
+
+/// Longest name of a pool (`LOV_MAXPOOLNAME`).
+const POOL_NAME_BYTES_MAX: usize = 15;
+
+/// A value to set, and the part of the request that it lacks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Attempt {
+    pub(super) value: Vec<u8>,
+    /// None if it satisfies the whole request.
+    pub(super) given_up: Option<String>,
+}
+
+/// The values to try in turn: the whole request, then without a pool, then without components.
+pub(super) fn attempts(request: &StripeRequest<'_>) -> Vec<Attempt> {
+    let mut attempts = Vec::new();
+    if !request.components.is_empty() {
+        attempts.extend(Attempt::new(composite(request.components, true), None));
+        if request.components.iter().any(|component| component.pool.is_some()) {
+            let value = composite(request.components, false);
+            attempts.extend(Attempt::new(value, Some("striped, but in no pool".to_owned())));
+        }
+        attempts.extend(Attempt::new(plain(request, None), Some("striped as its widest part".to_owned())));
+        return attempts;
+    }
+    attempts.extend(Attempt::new(plain(request, request.pool), None));
+    if let Some(pool) = request.pool {
+        let given_up = format!("striped, but not in the pool {pool}");
+        attempts.extend(Attempt::new(plain(request, None), Some(given_up)));
+    }
+    attempts
+}
+
+impl Attempt {
+    fn new(value: Option<Vec<u8>>, given_up: Option<String>) -> Option<Attempt> {
+        value.map(|value| Attempt { value, given_up })
+    }
+}
+
+/// The head of a plain layout; none if the pool's name is invalid.
+fn plain(request: &StripeRequest<'_>, pool: Option<&str>) -> Option<Vec<u8>> {
+    head(PATTERN_RAID0, request.stripe_bytes, request.count, pool)
+}
+
+/// The head of a component: 32 bytes, or 48 with a pool.
+fn head(pattern: u32, stripe_bytes: Option<u64>, count: Option<u32>, pool: Option<&str>) -> Option<Vec<u8>> {
+    let magic = if pool.is_some() { MAGIC_V3 } else { MAGIC_V1 };
+    let mut head = Vec::with_capacity(48);
+    head.extend(magic.to_ne_bytes());
+    head.extend(pattern.to_ne_bytes());
+    head.extend([0; 16]);
+    head.extend(stripe_size(stripe_bytes).to_ne_bytes());
+    head.extend(stripe_count(count).to_ne_bytes());
+    head.extend(ANY_OFFSET.to_ne_bytes());
+    if let Some(pool) = pool {
+        if pool.len() > POOL_NAME_BYTES_MAX || pool.contains('\0') {
+            return None;
+        }
+        head.extend(pool.as_bytes());
+        head.resize(48, 0);
+    }
+    Some(head)
+}
+
+/// Components without gaps, the last one up to the end of the file: room for growth belongs to the component
+/// before it. None if there are too many, or the first one does not start at offset 0.
+fn composite(components: &[ComponentGeometry], with_pools: bool) -> Option<Vec<u8>> {
+    if components.first()?.start != 0 || !components.is_sorted_by(|a, b| a.start < b.start) {
+        return None;
+    }
+    let heads = components.iter().map(|component| component_head(component, with_pools));
+    let heads = heads.collect::<Option<Vec<_>>>()?;
+    let ends = components[1..].iter().map(|next| next.start).chain([u64::MAX]);
+    let mut offset = HEAD_BYTES + COMPONENT_BYTES * heads.len();
+    let size = offset + heads.iter().map(Vec::len).sum::<usize>();
+    let mut value = Vec::with_capacity(size);
+    value.extend(MAGIC_COMPOSITE.to_ne_bytes());
+    value.extend(u32::try_from(size).ok()?.to_ne_bytes());
+    value.extend([0; 6]); // generation and flags
+    value.extend(u16::try_from(heads.len()).ok()?.to_ne_bytes());
+    value.extend([0; 16]); // one mirror, no parity
+    for ((component, end), head) in components.iter().zip(ends).zip(&heads) {
+        value.extend([0; 8]); // id and flags, which Lustre gives
+        value.extend(component.start.to_ne_bytes());
+        value.extend(end.to_ne_bytes());
+        value.extend(u32::try_from(offset).ok()?.to_ne_bytes());
+        value.extend(u32::try_from(head.len()).ok()?.to_ne_bytes());
+        value.extend([0; 16]);
+        offset += head.len();
+    }
+    value.extend(heads.concat());
+    Some(value)
+}
+
+fn component_head(component: &ComponentGeometry, with_pools: bool) -> Option<Vec<u8>> {
+    let pool = component.pool.as_deref().filter(|_| with_pools);
+    let stripe_bytes = Some(component.stripe_bytes);
+    match component.pattern {
+        // Data on the MDT has a single stripe, the whole component.
+        Pattern::Metadata => head(PATTERN_MDT, Some(component.end), None, None),
+        Pattern::Overstriped => head(PATTERN_OVERSTRIPED, stripe_bytes, Some(component.stripe_count), pool),
+        _ => head(PATTERN_RAID0, stripe_bytes, Some(component.stripe_count), pool),
+    }
+}
+
+/// The stripe count; 0 for the default. Lustre itself reduces it to the number of OSTs.
+fn stripe_count(count: Option<u32>) -> u16 {
+    match count {
+        None => 0,
+        Some(STRIPE_COUNT_ALL) => ALL_STRIPES,
+        Some(count) => count.min(STRIPES_MAX) as u16,
+    }
+}
+
+/// The stripe size; 0 for the default.
+fn stripe_size(bytes: Option<u64>) -> u32 {
+    let largest = u64::from(u32::MAX) / STRIPE_UNIT * STRIPE_UNIT;
+    let bytes = bytes.unwrap_or(0).min(largest).next_multiple_of(STRIPE_UNIT);
+    u32::try_from(bytes).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::formats::{LovFile, parse_lov};
+    use crate::{Geometry, Stripe};
+
+    fn first(count: Option<u32>, stripe_bytes: Option<u64>, pool: Option<&str>) -> Vec<u8> {
+        attempts(&StripeRequest { count, stripe_bytes, pool, components: &[], is_auto: false })
+            .remove(0)
+            .value
+    }
+
+    fn component(start: u64, stripe_count: u32, pattern: Pattern, pool: Option<&str>) -> ComponentGeometry {
+        let (end, pool) = (start + (1 << 20), pool.map(str::to_owned));
+        ComponentGeometry { start, end, stripe_bytes: 1 << 20, stripe_count, pool, pattern }
+    }
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn the_examples_of_the_format_document() {
+        let expected =
+            [[0xd0, 0x0b, 0xd1, 0x0b, 1, 0, 0, 0], [0; 8], [0; 8], [0, 0, 0x10, 0, 4, 0, 0xff, 0xff]];
+        assert_eq!(first(Some(4), Some(1 << 20), None), expected.concat());
+        let expected = [
+            [0xd0, 0x0b, 0xd3, 0x0b, 1, 0, 0, 0],
+            [0; 8],
+            [0; 8],
+            [0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff],
+            *b"flash\0\0\0",
+            [0; 8],
+        ];
+        assert_eq!(first(Some(STRIPE_COUNT_ALL), None, Some("flash")), expected.concat());
+    }
+
+    #[test]
+    fn components_are_what_a_reader_finds() {
+        let components = [
+            component(0, 0, Pattern::Metadata, None),
+            component(1 << 20, 1, Pattern::Striped, Some("flash")),
+            component(1 << 26, STRIPE_COUNT_ALL, Pattern::Overstriped, None),
+        ];
+        let geometry = Geometry { components: components.to_vec(), mirrors: 1 };
+        let like = Stripe::Like(geometry);
+        let attempts = attempts(&like.request().unwrap());
+        fn read(attempt: &Attempt) -> LovFile {
+            parse_lov(&attempt.value).unwrap()
+        }
+        let LovFile::Composite(parts) = read(&attempts[0]) else { panic!("one component") };
+        let ranges: Vec<_> = parts.iter().map(|part| (part.start, part.end)).collect();
+        assert_eq!(ranges, [(0, 1 << 20), (1 << 20, 1 << 26), (1 << 26, u64::MAX)]);
+        let stripes: Vec<_> = parts.into_iter().map(|part| part.stripes.unwrap()).collect();
+        assert!(stripes[0].is_on_mdt() && stripes[0].stripe_bytes == 1 << 20 && stripes[0].stripe_count == 0);
+        assert_eq!((stripes[1].pool.as_deref(), stripes[1].stripe_count), (Some("flash"), 1));
+        assert!(stripes[2].is_overstriped() && stripes[2].stripe_count == 0xffff);
+        let given_up: Vec<_> = attempts.iter().map(|attempt| attempt.given_up.is_some()).collect();
+        assert_eq!(given_up, [false, true, true]);
+        let LovFile::Composite(parts) = read(&attempts[1]) else { panic!("one component") };
+        assert!(parts.iter().all(|part| part.stripes.as_ref().unwrap().pool.is_none()));
+        assert!(matches!(read(&attempts[2]), LovFile::Plain(_)));
+    }
+
+    #[test]
+    fn components_that_are_none_are_not_tried() {
+        let late = [component(1, 1, Pattern::Striped, None), component(2, 1, Pattern::Striped, None)];
+        assert_eq!(composite(&late, true), None);
+        let twice = [component(0, 1, Pattern::Striped, None), component(0, 1, Pattern::Striped, None)];
+        assert_eq!(composite(&twice, true), None);
+    }
+
+    #[test]
+    fn sizes_and_counts_are_made_to_fit() {
+        for (bytes, size) in
+            [(None, 0), (Some(1), 65_536), (Some(65_537), 131_072), (Some(u64::MAX), 0xFFFF_0000)]
+        {
+            assert_eq!(stripe_size(bytes), size);
+        }
+        assert_eq!((stripe_count(Some(5_000)), stripe_count(None)), (2_000, 0));
+        let long = Some("a-name-of-16-byte");
+        let request =
+            StripeRequest { count: Some(1), stripe_bytes: None, pool: long, components: &[], is_auto: false };
+        let attempts = attempts(&request);
+        assert!(attempts.len() == 1 && attempts[0].given_up.is_some());
+    }
+}

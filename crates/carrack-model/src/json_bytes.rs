@@ -1,0 +1,165 @@
+//! Bytes in JSON, for `#[serde(with = "…")]`: a text if they are UTF-8, otherwise a list of numbers.
+
+use std::borrow::Cow;
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A name or a path: bytes that need not be UTF-8.
+pub trait ByteString: Sized {
+    /// The bytes.
+    fn bytes(&self) -> &[u8];
+
+    /// Creates a value from its bytes.
+    fn of_bytes(bytes: Vec<u8>) -> Self;
+}
+
+impl ByteString for PathBuf {
+    fn bytes(&self) -> &[u8] {
+        self.as_os_str().as_bytes()
+    }
+
+    fn of_bytes(bytes: Vec<u8>) -> PathBuf {
+        OsString::from_vec(bytes).into()
+    }
+}
+
+impl ByteString for Box<[u8]> {
+    fn bytes(&self) -> &[u8] {
+        self
+    }
+
+    fn of_bytes(bytes: Vec<u8>) -> Box<[u8]> {
+        bytes.into()
+    }
+}
+
+impl ByteString for Arc<[u8]> {
+    fn bytes(&self) -> &[u8] {
+        self
+    }
+
+    fn of_bytes(bytes: Vec<u8>) -> Arc<[u8]> {
+        bytes.into()
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum TextOrNumbers<'a> {
+    Text(Cow<'a, str>),
+    Numbers(Cow<'a, [u8]>),
+}
+
+/// Serializes one value.
+///
+/// # Errors
+/// Those of the serializer.
+pub fn serialize<T: ByteString, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
+    let bytes = value.bytes();
+    let text = std::str::from_utf8(bytes).map(|text| TextOrNumbers::Text(text.into()));
+    text.unwrap_or_else(|_| TextOrNumbers::Numbers(bytes.into())).serialize(serializer)
+}
+
+/// Deserializes one value.
+///
+/// # Errors
+/// The value is neither a text nor a list of numbers below 256.
+pub fn deserialize<'de, T: ByteString, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+    Ok(T::of_bytes(match TextOrNumbers::deserialize(deserializer)? {
+        TextOrNumbers::Text(text) => text.into_owned().into(),
+        TextOrNumbers::Numbers(bytes) => bytes.into_owned(),
+    }))
+}
+
+struct Borrowed<'a, T>(&'a T);
+
+impl<T: ByteString> Serialize for Borrowed<'_, T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serialize(self.0, serializer)
+    }
+}
+
+struct Owned<T>(T);
+
+impl<'de, T: ByteString> Deserialize<'de> for Owned<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Owned<T>, D::Error> {
+        deserialize(deserializer).map(Owned)
+    }
+}
+
+/// Optional values.
+pub mod option {
+    use super::{Borrowed, ByteString, Deserialize, Deserializer, Owned, Serialize, Serializer};
+
+    /// Serializes as [`serialize`](super::serialize()).
+    ///
+    /// # Errors
+    /// Those of the serializer.
+    pub fn serialize<T: ByteString, S: Serializer>(
+        value: &Option<T>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        value.as_ref().map(Borrowed).serialize(serializer)
+    }
+
+    /// Deserializes as [`deserialize`](super::deserialize()).
+    ///
+    /// # Errors
+    /// Those of [`deserialize`](super::deserialize()).
+    pub fn deserialize<'de, T: ByteString, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<T>, D::Error> {
+        Ok(Option::<Owned<T>>::deserialize(deserializer)?.map(|Owned(value)| value))
+    }
+}
+
+/// Lists of values.
+pub mod list {
+    use super::{Borrowed, ByteString, Deserialize, Deserializer, Owned, Serializer};
+
+    /// Serializes as [`serialize`](super::serialize()).
+    ///
+    /// # Errors
+    /// Those of the serializer.
+    pub fn serialize<T: ByteString, S: Serializer>(values: &[T], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(values.iter().map(Borrowed))
+    }
+
+    /// Deserializes as [`deserialize`](super::deserialize()).
+    ///
+    /// # Errors
+    /// Those of [`deserialize`](super::deserialize()).
+    pub fn deserialize<'de, T: ByteString, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Vec<T>, D::Error> {
+        Ok(Vec::deserialize(deserializer)?.into_iter().map(|Owned(value)| value).collect())
+    }
+}
+
+/// Optional lists of names.
+pub mod names {
+    use super::{Borrowed, Deserialize, Deserializer, Owned, Serialize, Serializer};
+    use crate::NameList;
+
+    /// Serializes as [`serialize`](super::serialize()).
+    ///
+    /// # Errors
+    /// Those of the serializer.
+    pub fn serialize<S: Serializer>(value: &Option<NameList>, serializer: S) -> Result<S::Ok, S::Error> {
+        let names = value.as_ref().map(|names| names.iter().map(Borrowed).collect::<Vec<_>>());
+        names.serialize(serializer)
+    }
+
+    /// Deserializes as [`deserialize`](super::deserialize()).
+    ///
+    /// # Errors
+    /// Those of [`deserialize`](super::deserialize()).
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<NameList>, D::Error> {
+        let names = Option::<Vec<Owned<Box<[u8]>>>>::deserialize(deserializer)?;
+        Ok(names.map(|names| names.into_iter().map(|Owned(name)| name).collect()))
+    }
+}

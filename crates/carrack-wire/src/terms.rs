@@ -1,0 +1,129 @@
+//! The values that the ends of a session agree on, as JSON texts of a `Hello`. Unknown members are refused.
+
+use carrack_model::TransferSpec;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::PROTOCOL_VERSION;
+use crate::message::MessageError;
+
+/// Encodes a value as JSON.
+pub fn to_json(value: &impl Serialize) -> String {
+    // Texts, numbers and lists: serde_json fails only for maps whose keys are no texts.
+    serde_json::to_string(value).expect("every value of the handshake has a JSON form")
+}
+
+/// Decodes a value. Its ranges are not checked.
+///
+/// # Errors
+/// [`MessageError::Malformed`] if the text is no such value, or has an unknown member.
+pub fn from_json<T: DeserializeOwned>(text: &str) -> Result<T, MessageError> {
+    serde_json::from_str(text).map_err(|error| MessageError::Malformed(error.to_string()))
+}
+
+/// Decodes and checks a peer's specification.
+///
+/// # Errors
+/// Malformed text, or values that no session can have.
+pub fn spec_from_json(text: &str) -> Result<TransferSpec, MessageError> {
+    let spec: TransferSpec = from_json(text)?;
+    spec.check().map_err(MessageError::OutOfRange)?;
+    Ok(spec)
+}
+
+/// Encodes everything that the ends agreed on, byte for byte the same at both: input of the key derivation.
+pub fn agreed_terms(spec: &TransferSpec, lanes: u32) -> Vec<u8> {
+    let mut terms = PROTOCOL_VERSION.to_le_bytes().to_vec();
+    terms.extend(lanes.to_le_bytes());
+    terms.extend(to_json(spec).into_bytes());
+    terms
+}
+
+#[cfg(test)]
+mod tests {
+    use carrack_model::{
+        Backup, Cipher, Deletion, DialFrom, ModifyWindow, PartialRange, Protection, StripeChoice, Sync,
+    };
+
+    use super::*;
+
+    #[test]
+    fn a_specification_survives_the_wire() {
+        let spec = TransferSpec {
+            recursive: true,
+            no_target_directory: true,
+            streams: 7,
+            dial_from: DialFrom::Sink,
+            ..Default::default()
+        };
+        let mut specs = vec![spec.clone()];
+        let fixed = StripeChoice::Fixed { count: 4, stripe_bytes: 1 << 20, pool: "flash".into() };
+        for stripe in [fixed, StripeChoice::Auto, StripeChoice::Preserve] {
+            specs.push(TransferSpec { stripe, ..spec.clone() });
+        }
+        let all = Sync {
+            by_contents: true,
+            update: true,
+            existing: true,
+            ignore_existing: true,
+            ..Sync::default()
+        };
+        for modify_window in [ModifyWindow::Exact, ModifyWindow::Within { nanoseconds: 7 }] {
+            specs.push(TransferSpec { sync: Some(Sync { modify_window, ..all.clone() }), ..spec.clone() });
+        }
+        for backup in
+            [Backup::Directory(b"old"[..].into()), Backup::Directory(b"\xff"[..].into()), Backup::Trash]
+        {
+            let deletion = Deletion {
+                most: Some(0),
+                most_percent: Some(9),
+                first: true,
+                by_empty_sources: true,
+                excluded: true,
+                mounts: true,
+                backup: Some(backup),
+            };
+            let sync = Some(Sync { deletion: Some(deletion), ..all.clone() });
+            specs.push(TransferSpec { sync, ..spec.clone() });
+        }
+        for length in [None, Some(1), Some(u64::MAX)] {
+            let part = Some(PartialRange { offset: 7, length });
+            specs.push(TransferSpec { recursive: false, part, ..spec.clone() });
+        }
+        for protection in [Protection::Clear, Protection::Safe, Protection::Private] {
+            for cipher in [Cipher::Aes256Gcm, Cipher::Aes128Gcm, Cipher::ChaCha20Poly1305] {
+                specs.push(TransferSpec { protection, cipher, ..spec.clone() });
+            }
+        }
+        for spec in specs {
+            assert_eq!(spec_from_json(&to_json(&spec)), Ok(spec));
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_or_out_of_range_is_refused() {
+        let good = to_json(&TransferSpec::default());
+        let with = |from: &str, to: &str| {
+            assert!(good.contains(from), "{good}");
+            good.replacen(from, to, 1)
+        };
+        for bad in [
+            String::new(),
+            "{}".into(),
+            with("\"slot_bytes\":1048576", "\"slot_bytes\":0"),
+            with("\"slot_bytes\":1048576", "\"slot_bytes\":1073741824"),
+            with("\"slot_bytes\":1048576", "\"slot_bytes\":1048577"),
+            with("\"streams\":0", "\"streams\":1000"),
+            with("\"streams\":0", "\"streams\":-1"),
+            with("\"Xxh3\"", "\"Md5\""),
+            with("\"Private\"", "\"None\""),
+            with("\"report_digests\":false", "\"report_digests\":true"),
+            with("\"part\":null", "\"part\":{\"offset\":0,\"length\":0}"),
+            with("\"part\":null", "\"part\":null,\"of_the_future\":1"),
+            // A missing value must not lower the protection.
+            with("\"protection\":\"Private\",", ""),
+        ] {
+            assert!(spec_from_json(&bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! What counts of all that is said elsewhere: the environment, a profile, the user's file, the system's, in this order.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use clap::Command;
+
+use super::command_line::{Asked, NO_CONFIG, PROFILE, is_flag, is_for_all, options};
+use super::file::{Entry, File, Place, nearest};
+use crate::register::home;
+use crate::trouble::Trouble;
+
+/// The profiles that carrack brings along.
+const BUILT_IN: &str = include_str!("profiles.toml");
+
+/// Where they stand.
+const BUILT_IN_PATH: &str = "built in";
+
+/// Variables that stand for options begin with this.
+const VARIABLES: &str = "CARRACK_";
+
+/// Where a value comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// It was typed.
+    CommandLine,
+    /// A variable.
+    Environment(String),
+    /// A profile, and where that stands.
+    Profile(String, Place),
+    /// A file.
+    File(Place),
+    /// It is carrack's own.
+    Default,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::CommandLine => out.write_str("command line"),
+            Origin::Environment(variable) => out.write_str(variable),
+            Origin::Profile(name, place) if place.path == Path::new(BUILT_IN_PATH) => {
+                write!(out, "profile {name}, built in")
+            }
+            Origin::Profile(name, place) => write!(out, "profile {name}, {place}"),
+            Origin::File(place) => place.fmt(out),
+            Origin::Default => out.write_str("default"),
+        }
+    }
+}
+
+/// An option of a command, and what it is to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// As on the command line, without the dashes.
+    pub option: String,
+    /// One, but for options that may be given several times.
+    pub values: Vec<OsString>,
+    /// Who says so.
+    pub origin: Origin,
+}
+
+/// All that is said elsewhere.
+#[derive(Debug)]
+pub struct Layers {
+    environment: BTreeMap<String, OsString>,
+    profile: Option<(String, Vec<Entry>)>,
+    /// The user's first.
+    files: Vec<File>,
+}
+
+/// What may say something.
+#[derive(Debug, Default)]
+pub struct Sources {
+    /// Variables by their names.
+    pub environment: BTreeMap<String, OsString>,
+    /// Files, the first of which counts most; they need not be there.
+    pub files: Vec<PathBuf>,
+}
+
+impl Sources {
+    /// This process's environment, and the files that it names.
+    pub fn of_process() -> Sources {
+        let variables =
+            std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
+        let is_ours = |(name, value): &(String, OsString)| name.starts_with(VARIABLES) && !value.is_empty();
+        let files = [user_file(), Some(system_file())].into_iter().flatten().collect();
+        Sources { environment: variables.filter(is_ours).collect(), files }
+    }
+
+    fn says(&self, option: &str) -> Option<String> {
+        self.environment.get(&variable(option)).map(|value| value.to_string_lossy().into_owned())
+    }
+}
+
+impl Layers {
+    /// # Errors
+    /// If a file or the profile can't be used.
+    pub fn new(asked: &Asked, sources: &Sources, carrack: &Command) -> Result<Layers, Trouble> {
+        let reads_files = !asked.no_config && sources.says(NO_CONFIG).is_none();
+        let files = sources.files.iter().filter(|_| reads_files);
+        let files = files.filter_map(|path| File::read(path, carrack).transpose());
+        let files = files.collect::<Result<Vec<File>, Trouble>>()?;
+        let by_name = asked.profile.clone().or_else(|| sources.says(PROFILE)).map(|name| (name, None));
+        let by_file = || files.iter().find_map(|file| file.default_profile.clone());
+        let named = by_name.or_else(|| by_file().map(|(name, place)| (name, Some(place))));
+        let profile =
+            named.map(|(name, place)| profile(name, place.as_ref(), &files, carrack)).transpose()?;
+        Ok(Layers { environment: sources.environment.clone(), profile, files })
+    }
+
+    /// What is said of a command's options; of each option what counts most comes first.
+    pub fn of<'l>(&'l self, command: &'l Command) -> impl Iterator<Item = Setting> + 'l {
+        let profile = self.profile.iter().flat_map(|(name, entries)| {
+            entries.iter().map(|entry| of_entry(entry, Origin::Profile(name.clone(), entry.place.clone())))
+        });
+        let of_all = |setting: &Setting| is_for_all(command, &setting.option);
+        let files = self.files.iter().flat_map(move |file| {
+            let own = file.commands.get(command.get_name()).into_iter().flatten().map(of_file);
+            own.chain(file.all.iter().map(of_file).filter(of_all))
+        });
+        self.of_environment(command).chain(profile).filter(of_all).chain(files)
+    }
+
+    /// Variables that clap looks at are none of ours: it takes them for typed.
+    fn of_environment<'l>(&'l self, command: &'l Command) -> impl Iterator<Item = Setting> + 'l {
+        options(command).filter(|(_, arg)| arg.get_env().is_none()).filter_map(|(option, arg)| {
+            let variable = variable(option);
+            let value = self.environment.get(&variable)?;
+            let values = vec![if is_flag(arg) { truth(value) } else { value.clone() }];
+            Some(Setting { option: option.to_owned(), values, origin: Origin::Environment(variable) })
+        })
+    }
+}
+
+/// As people write it in variables.
+fn truth(value: &OsStr) -> OsString {
+    match value.to_str() {
+        Some("1" | "yes" | "on") => "true".into(),
+        Some("0" | "no" | "off") => "false".into(),
+        _ => value.to_owned(),
+    }
+}
+
+fn of_entry(entry: &Entry, origin: Origin) -> Setting {
+    Setting { option: entry.option.clone(), values: entry.values.clone(), origin }
+}
+
+fn of_file(entry: &Entry) -> Setting {
+    of_entry(entry, Origin::File(entry.place.clone()))
+}
+
+/// The variable that stands for an option.
+pub fn variable(option: &str) -> String {
+    format!("{VARIABLES}{}", option.to_uppercase().replace('-', "_"))
+}
+
+/// The first of this name in the files, or carrack's own.
+fn profile(
+    name: String,
+    asked_in: Option<&Place>,
+    files: &[File],
+    carrack: &Command,
+) -> Result<(String, Vec<Entry>), Trouble> {
+    let built_in = File::parse(BUILT_IN, Path::new(BUILT_IN_PATH), carrack)?;
+    let all = || files.iter().chain([&built_in]);
+    if let Some(entries) = all().find_map(|file| file.profiles.get(&name)) {
+        return Ok((name, entries.clone()));
+    }
+    let known: Vec<&str> = all().flat_map(|file| file.profiles.keys()).map(String::as_str).collect();
+    let place = asked_in.map_or(String::new(), |place| format!("{place}: "));
+    let trouble = Trouble::new(format!("{place}there is no profile {name}")).tamed();
+    Err(match nearest(&name, known.iter().copied()) {
+        Some(near) => trouble.hint(format!("is it {near}?")),
+        None => trouble.hint(format!("there are {}", known.join(", "))),
+    })
+}
+
+/// The user's file (XDG Base Directory Specification); nothing if the user has no home.
+pub fn user_file() -> Option<PathBuf> {
+    Some(home::xdg("XDG_CONFIG_HOME", ".config")?.join("carrack/config.toml"))
+}
+
+/// The system's file.
+pub fn system_file() -> PathBuf {
+    "/etc/carrack/config.toml".into()
+}

@@ -1,0 +1,157 @@
+//! What every command takes that speaks with a daemon: whom to believe, and who the user is.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use carrack_trust::{ClientTrust, MAX_TOKEN_BYTES, Places, PlacesError, read_secret};
+use clap::{Args, ValueHint};
+
+use crate::lifetime;
+use crate::trouble::Trouble;
+
+const DAEMON: &str = "A daemon (carrack://)";
+
+/// Where a token is if no option says.
+const TOKEN_VARIABLE: &str = "CARRACK_TOKEN";
+
+// No documentation comment: clap would take it for the command's.
+#[derive(Clone, Debug, Args)]
+pub struct DaemonArgs {
+    /// Certificates of the authorities that daemons are believed by [default: ~/.config/carrack/ca.pem, else
+    /// /etc/carrack/ca.pem, else the system's]
+    ///
+    /// `CARRACK_CA` may name them too. A `revoked.pem` beside the file counts.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = DAEMON)]
+    ca: Option<PathBuf>,
+
+    /// Who you are: NAME.pem with NAME-key.pem beside it, both in one file, or an OpenSSH private key [default:
+    /// ~/.config/carrack/identity.pem]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = DAEMON)]
+    identity: Option<PathBuf>,
+
+    /// File with a bearer token, which says what you may; without it `CARRACK_TOKEN` may hold one
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = DAEMON)]
+    token_file: Option<PathBuf>,
+
+    /// The token itself, for everybody on this host to see: a file is better
+    #[arg(long, value_name = "TOKEN", conflicts_with = "token_file", help_heading = DAEMON)]
+    token: Option<String>,
+
+    /// How long to wait for each of the daemon's addresses, and for the handshake
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = lifetime::parse, help_heading = DAEMON)]
+    pub connect_timeout: Duration,
+}
+
+impl DaemonArgs {
+    /// What is believed, and who the user is.
+    pub fn trust(&self) -> Result<ClientTrust, Trouble> {
+        let places = Places::of_process();
+        let ca = self.ca.clone().or(places.ca);
+        let places = Places { ca, identity: self.identity.clone(), ..places };
+        places.client_trust().map_err(|error| of_places(&error))
+    }
+
+    /// Whether a token stands among the arguments.
+    pub fn has_open_token(&self) -> bool {
+        self.token.is_some()
+    }
+
+    /// What the user may; empty for nothing but what the identity may. A token among the arguments is warned of.
+    pub fn token(&self) -> Result<String, Trouble> {
+        match (&self.token_file, &self.token) {
+            (None, Some(token)) => {
+                eprintln!(
+                    "carrack: warning: everybody on this host can see --token while this runs; \
+                     --token-file FILE is better"
+                );
+                check_token(token, "--token")
+            }
+            (file, _) => token_of(file.as_deref()),
+        }
+    }
+}
+
+/// The token of a file, or of `CARRACK_TOKEN`; empty if there is none.
+pub fn token_of(file: Option<&Path>) -> Result<String, Trouble> {
+    let variable = || std::env::var(TOKEN_VARIABLE).ok().filter(|token| !token.is_empty());
+    match file {
+        Some(path) => check_token(&read_token(path)?, &format!("--token-file {}", path.display())),
+        None => variable().map_or(Ok(String::new()), |token| check_token(&token, TOKEN_VARIABLE)),
+    }
+}
+
+/// A regular file has to be private; what a shell's `<(command)` is, is so anyway.
+fn read_token(path: &Path) -> Result<String, Trouble> {
+    let content = match path.metadata().is_ok_and(|metadata| !metadata.is_file()) {
+        true => read_pipe(path).map_err(|error| PlacesError::Io { path: path.into(), error }),
+        false => read_secret(path),
+    };
+    let content = content.map_err(|error| of_places(&error))?;
+    Ok(String::from_utf8_lossy(&content).into_owned())
+}
+
+fn read_pipe(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    File::open(path)?.take(2 * MAX_TOKEN_BYTES as u64).read_to_end(&mut content)?;
+    Ok(content)
+}
+
+/// Only what can be one is sent, so that a file taken by mistake stays here.
+fn check_token(text: &str, from: &str) -> Result<String, Trouble> {
+    let token = text.trim();
+    let is_token = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'+' | b'/' | b'=');
+    if token.is_empty() || token.len() > MAX_TOKEN_BYTES || !token.bytes().all(is_token) {
+        return Err(Trouble::new(format!("{from}: this is no bearer token"))
+            .hint("`carrack keys token` prints one, as do the issuers of a grid"));
+    }
+    Ok(token.to_owned())
+}
+
+fn of_places(error: &PlacesError) -> Trouble {
+    Trouble { message: error.to_string(), hint: error.hint() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn parse(words: &[&str]) -> Result<DaemonArgs, clap::Error> {
+        crate::options::tests::parse(words)
+    }
+
+    #[test]
+    fn a_token_comes_from_a_private_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("token");
+        let token = |content: &str, mode| {
+            fs::write(&path, content).unwrap();
+            fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            parse(&["--token-file", path.to_str().unwrap()]).unwrap().token()
+        };
+        assert_eq!(token("aa.bb-_.cc\n", 0o600).unwrap(), "aa.bb-_.cc");
+        assert!(token("aa.bb.cc", 0o644).unwrap_err().hint.unwrap().contains("chmod"));
+        for nonsense in ["", "\n", "two words", "tok\u{e9}n", "a\0b", &"x".repeat(MAX_TOKEN_BYTES + 1)] {
+            let trouble = token(nonsense, 0o600).unwrap_err();
+            assert!(trouble.message.contains("no bearer token"), "{trouble}");
+        }
+        assert!(parse(&["--token-file", "/nonexistent"]).unwrap().token().is_err());
+    }
+
+    #[test]
+    fn a_token_is_named_once() {
+        assert_eq!(parse(&["--token", "aa.bb.cc"]).unwrap().token().unwrap(), "aa.bb.cc");
+        assert!(parse(&["--token", "a", "--token-file", "b"]).is_err());
+    }
+
+    #[test]
+    fn patience_has_a_unit() {
+        assert_eq!(parse(&[]).unwrap().connect_timeout, Duration::from_secs(10));
+        assert_eq!(parse(&["--connect-timeout", "2m"]).unwrap().connect_timeout, Duration::from_secs(120));
+        assert!(parse(&["--connect-timeout", "0s"]).is_err());
+    }
+}

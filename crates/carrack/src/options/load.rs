@@ -1,0 +1,185 @@
+//! Where a storage system's load is known from: options that `carrack forecast` and `carrack submit --when=best` have.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use carrack_plan::forecast::History;
+use carrack_sharing::health::{
+    Address, Capacity, HealthError, HealthFeed, HealthSettings, HistorySource, Names, Preset, StorageHistory,
+    histories_of_csv, percentile_99,
+};
+use clap::{Args, ValueHint};
+use serde::Deserialize;
+
+use crate::size;
+use crate::trouble::Trouble;
+use crate::views::forecast::Unit;
+
+const HEADING: &str = "Where its load is known from";
+
+/// The longest configuration that is read, in bytes, as a daemon's.
+const CONFIG_BYTES_MAX: u64 = 1 << 20;
+
+// No documentation comment: clap would take it for the command's.
+#[derive(Clone, Debug, Args)]
+pub struct LoadArgs {
+    /// A file with columns time, target, load
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = HEADING,
+          conflicts_with_all = ["prometheus", "config"])]
+    csv: Option<PathBuf>,
+
+    /// A Prometheus server, http://HOST:PORT or https://HOST:PORT
+    #[arg(long, value_name = "URL", requires = "preset", help_heading = HEADING)]
+    prometheus: Option<Address>,
+
+    /// Whose metrics it has: lustre_exporter, ceph, node_exporter
+    #[arg(long, value_name = "NAME", requires = "prometheus", help_heading = HEADING)]
+    preset: Option<Preset>,
+
+    /// A daemon's configuration with a section [sharing.health]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = HEADING, conflicts_with = "prometheus")]
+    config: Option<PathBuf>,
+
+    /// What a target can bear: bytes per second, or a number in the unit of the CSV [default: what it bore in 99 of 100 cases]
+    #[arg(long, value_name = "MOST", value_parser = most, help_heading = HEADING)]
+    capacity: Option<f64>,
+}
+
+/// A number above 0, or a size.
+fn most(text: &str) -> Result<f64, String> {
+    match text.trim().parse::<f64>() {
+        Ok(number) if number.is_finite() && number > 0.0 => Ok(number),
+        Ok(_) => Err("a number above 0 is needed".to_owned()),
+        Err(_) => size::parse(text).map(|bytes| bytes as f64),
+    }
+}
+
+impl LoadArgs {
+    /// What is known of a target or a file system, and the unit of its load.
+    ///
+    /// # Errors
+    /// Why nothing is.
+    pub fn storage(&self, name: &str, now_s: i64) -> Result<(StorageHistory, Unit), Trouble> {
+        if let Some(path) = &self.csv {
+            let histories = histories_of_csv(path, now_s).map_err(|error| trouble(&error))?;
+            return Ok((self.of_csv(name, &histories, now_s)?, Unit::Unnamed));
+        }
+        let mut settings = match (&self.prometheus, self.preset, &self.config) {
+            (Some(address), Some(preset), _) => HealthSettings::of_preset(address.clone(), preset),
+            (_, _, Some(path)) => configured(path)?,
+            _ => {
+                let hint = "name --csv FILE, --prometheus URL with --preset NAME, or --config FILE; docs/forecast.md has more";
+                return Err(Trouble::new(format!("nothing is known of the load of {name}")).hint(hint));
+            }
+        };
+        if let Some(most) = self.capacity {
+            settings.capacity = Capacity::of_all(most);
+        }
+        if settings.history == HistorySource::None {
+            settings.history = HistorySource::Prometheus;
+        }
+        let mut feed = HealthFeed::new(settings, now_s).map_err(|error| trouble(&error))?;
+        feed.read_all(now_s).map_err(|error| trouble(&error))?;
+        let storage = feed.storage(name, now_s).map_err(|names| unknown(name, &names))?;
+        Ok((storage, Unit::BytesPerSecond))
+    }
+
+    fn of_csv(
+        &self,
+        name: &str,
+        histories: &BTreeMap<String, History>,
+        now_s: i64,
+    ) -> Result<StorageHistory, Trouble> {
+        let capacity = |history| self.capacity.or_else(|| percentile_99(history).filter(|&most| most > 0.0));
+        let all = histories.iter().map(|(target, history)| (target.as_str(), history, capacity(history)));
+        StorageHistory::gather(name, all, now_s).map_err(|names| unknown(name, &names))
+    }
+}
+
+fn unknown(name: &str, names: &Names) -> Trouble {
+    let trouble = Trouble::new(format!("no load of {name} was measured")).tamed();
+    match names.0.as_slice() {
+        [] => trouble.hint("nothing was measured of any target: are queries or the file the right ones?"),
+        some => trouble.hint(format!("there are {}", some.join(", "))).tamed(),
+    }
+}
+
+fn trouble(error: &HealthError) -> Trouble {
+    Trouble { message: error.to_string(), hint: error.hint().map(str::to_owned) }.tamed()
+}
+
+fn configured(path: &Path) -> Result<HealthSettings, Trouble> {
+    #[derive(Deserialize)]
+    struct Config {
+        sharing: Option<Sharing>,
+    }
+    #[derive(Deserialize)]
+    struct Sharing {
+        health: Option<HealthSettings>,
+    }
+    let wrong = |reason: String| Trouble::new(format!("{}: {reason}", path.display())).tamed();
+    let file = File::open(path).map_err(|error| wrong(error.to_string()))?;
+    let mut text = String::new();
+    let length = file.take(CONFIG_BYTES_MAX + 1).read_to_string(&mut text);
+    if length.map_err(|error| wrong(error.to_string()))? as u64 > CONFIG_BYTES_MAX {
+        return Err(wrong("too long for a configuration".to_owned()));
+    }
+    let config: Config = toml::from_str(&text).map_err(|error| {
+        let (message, hint) = error.message().split_once("\nhint: ").unwrap_or((error.message(), ""));
+        Trouble { hint: (!hint.is_empty()).then(|| hint.to_owned()), ..wrong(message.to_owned()) }
+    })?;
+    let health = config.sharing.and_then(|sharing| sharing.health);
+    health.ok_or_else(|| {
+        wrong("it has no section [sharing.health]".to_owned()).hint("docs/forecast.md has a sample")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::tests::parse;
+
+    fn storage(words: &[&str], name: &str) -> Result<(StorageHistory, Unit), Trouble> {
+        parse::<LoadArgs>(words).unwrap().storage(name, 10_000)
+    }
+
+    #[test]
+    fn a_file_without_a_server() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.csv");
+        std::fs::write(&path, "time,target,load\n300,fs/a,2\n600,fs/a,4\n300,fs/b,6\n").unwrap();
+        let csv = path.to_str().unwrap();
+        let (found, unit) = storage(&["--csv", csv], "fs").unwrap();
+        assert_eq!((found.targets, found.capacity, unit), (2, Some(5.0), Unit::Unnamed));
+        let (found, _) = storage(&["--csv", csv, "--capacity", "8"], "fs/a").unwrap();
+        assert_eq!((found.targets, found.capacity), (1, Some(8.0)));
+        let trouble = storage(&["--csv", csv], "other").unwrap_err();
+        assert!(trouble.hint.unwrap().contains("fs/a, fs/b"));
+    }
+
+    #[test]
+    fn what_is_missing_or_wrong_is_said() {
+        assert!(storage(&[], "fs").unwrap_err().hint.unwrap().contains("--csv"));
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.toml");
+        let config = path.to_str().unwrap();
+        for (text, word) in [
+            ("[queue]\ndirectory = \"/x\"\n", "no section"),
+            ("[sharing.health]\nprometheus = \"x\"\n", "no address"),
+            ("[sharing.health]\nprometheus = \"http://127.0.0.1:1\"\n", "nothing says what"),
+            ("[sharing.health]\nprometheus = \"http://127.0.0.1:1\"\npreset = \"ceph\"\n", "127.0.0.1:1"),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            let trouble = storage(&["--config", config], "fs").unwrap_err();
+            assert!(trouble.message.contains(word) && trouble.hint.is_some(), "{text}: {trouble:?}");
+        }
+        for words in
+            [["--preset", "ceph"], ["--prometheus", "http://m"], ["--capacity", "0"], ["--capacity", "nan"]]
+        {
+            assert!(parse::<LoadArgs>(&words).is_err(), "{words:?}");
+        }
+        assert_eq!((most("2GB"), most("0.5")), (Ok(2e9), Ok(0.5)));
+    }
+}

@@ -1,0 +1,37 @@
+//! Options that several subcommands have, those of `carrack cp` and `carrack verify`, and the configuration that gives them defaults.
+//!
+//! The options of every transfer are a crate of their own (`carrack-options`).
+
+pub mod config;
+pub mod cp;
+pub mod daemon;
+pub mod far_end;
+pub mod load;
+pub mod nats;
+pub mod start_time;
+pub mod target;
+pub mod unsupported;
+pub mod verify;
+
+pub use daemon::DaemonArgs;
+pub use far_end::FarArgs;
+
+#[cfg(test)]
+pub mod tests {
+    use clap::{Args, CommandFactory, Parser};
+
+    // No documentation comment: clap would take it for that of the options.
+    #[derive(Parser)]
+    struct Command<T: Args> {
+        #[command(flatten)]
+        options: T,
+    }
+
+    pub fn command<T: Args>() -> clap::Command {
+        Command::<T>::command()
+    }
+
+    pub fn parse<T: Args>(words: &[&str]) -> Result<T, clap::Error> {
+        Command::try_parse_from([&["command"], words].concat()).map(|command| command.options)
+    }
+}

@@ -1,0 +1,263 @@
+//! When a submitted transfer starts: at once, at a time, or when its storage is expected to be the least busy (L14).
+
+use carrack_plan::forecast::{Forecast, RateModel, Window, best_window};
+use clap::Args;
+
+use crate::commands::forecast::too_old;
+use crate::lifetime::{self, now_s, parse_moment, show_moment};
+use crate::options::load::LoadArgs;
+use crate::size;
+use crate::trouble::Trouble;
+
+/// Of its options.
+pub const HEADING: &str = "When it starts";
+
+/// A forecast reaches so far at most: a week.
+const AHEAD_MOST_S: i64 = 7 * 86_400;
+
+// No documentation comment: clap would take it for the command's.
+#[derive(Clone, Debug, Args)]
+pub struct WhenArgs {
+    /// `best`: when its storage is expected to be the least busy; or a time, 2026-11-23T02:00:00Z, or in so long, 6h
+    #[arg(long, value_name = "WHEN", value_parser = When::parse, help_heading = HEADING)]
+    when: Option<When>,
+
+    /// When it has to be done, as a time or in so long. With --when=best the start is chosen by it, up to a week ahead; else its turn comes
+    /// sooner as it comes nearer, and one machine's queue claims the rate that it takes where storage targets are shared out, as `carrack cp`
+    /// does
+    #[arg(long, value_name = "TIME", value_parser = parse_moment, help_heading = HEADING)]
+    deadline: Option<i64>,
+
+    /// With --when=best: how long it takes while nobody else is there, such as 2h
+    #[arg(long, value_name = "TIME", value_parser = lifetime::parse, requires = "when", help_heading = HEADING,
+          conflicts_with_all = ["bytes", "rate"])]
+    expect: Option<std::time::Duration>,
+
+    /// With --when=best: how much there is to move
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, requires_all = ["when", "rate"], help_heading = HEADING)]
+    bytes: Option<u64>,
+
+    /// With --when=best: bytes per second while nobody else is there
+    #[arg(long, value_name = "RATE", value_parser = size::parse, requires_all = ["when", "bytes"], help_heading = HEADING)]
+    rate: Option<u64>,
+
+    /// With --when=best: the target or file system whose load counts, as for `carrack forecast`
+    #[arg(long, value_name = "NAME", requires = "when", help_heading = HEADING)]
+    storage: Option<String>,
+
+    #[command(flatten)]
+    load: LoadArgs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum When {
+    Best,
+    /// Unix seconds.
+    At(i64),
+}
+
+impl When {
+    fn parse(text: &str) -> Result<When, String> {
+        match text {
+            "best" => Ok(When::Best),
+            _ => parse_moment(text).map(When::At).map_err(|error| format!("{error}; or best")),
+        }
+    }
+}
+
+/// When a transfer starts, and what is to be said of that.
+#[derive(Debug, PartialEq)]
+pub struct Start {
+    /// Milliseconds since 1970; none is at once.
+    pub not_before_ms: Option<u64>,
+    /// For people; may be empty.
+    pub words: String,
+}
+
+impl WhenArgs {
+    /// When it starts.
+    ///
+    /// # Errors
+    /// Why that can't be said.
+    pub fn start(&self) -> Result<Start, Trouble> {
+        let now_s = now_s();
+        match self.when {
+            None => Ok(Start { not_before_ms: None, words: String::new() }),
+            Some(When::At(at_s)) => self.at(at_s),
+            Some(When::Best) => self.best(now_s),
+        }
+    }
+
+    /// The deadline that a transfer claims its rate by, in milliseconds since 1970: one that its start was not chosen by.
+    pub fn claim_ms(&self) -> Option<u64> {
+        self.deadline.filter(|_| self.when != Some(When::Best)).and_then(milliseconds)
+    }
+
+    fn at(&self, at_s: i64) -> Result<Start, Trouble> {
+        let only_best = self.expect.is_some() || self.bytes.is_some() || self.storage.is_some();
+        if only_best {
+            return Err(Trouble::new("the start is said, and so is what it is to be found by")
+                .hint("write --when=best, or leave --expect, --bytes, --rate and --storage out"));
+        }
+        Ok(Start { not_before_ms: milliseconds(at_s), words: String::new() })
+    }
+
+    fn best(&self, now_s: i64) -> Result<Start, Trouble> {
+        let deadline_s = self.deadline(now_s)?;
+        let (bytes, idle_rate) = self.work()?;
+        let missing = || {
+            Trouble::new("nothing says whose load counts")
+                .hint("name the target or file system: --storage lfs01")
+        };
+        let name = self.storage.as_deref().ok_or_else(missing)?;
+        let (storage, _) = self.load.storage(name, now_s)?;
+        let capacity = storage.capacity.ok_or_else(|| {
+            Trouble::new(format!("what {name} can bear is not known"))
+                .hint("a day of measurements tells, or --capacity")
+                .tamed()
+        })?;
+        let forecast = storage.history.forecast(now_s, deadline_s - now_s).ok_or_else(|| too_old(name))?;
+        if forecast.backtests.is_empty() {
+            let message = format!("there are too few measurements of {name} for a forecast");
+            return Err(Trouble::new(message).hint("a day is the least; or say when: --when 6h").tamed());
+        }
+        let model = RateModel::new(idle_rate, capacity);
+        let model = model.ok_or_else(|| Trouble::new("a transfer at this rate would never end"))?;
+        let window = best_window(&forecast, bytes, &model, now_s, deadline_s);
+        Ok(chosen(&window, &forecast, now_s, deadline_s))
+    }
+
+    fn deadline(&self, now_s: i64) -> Result<i64, Trouble> {
+        let missing = || Trouble::new("--when=best needs a deadline").hint("write --deadline 18h, or a time");
+        match self.deadline.ok_or_else(missing)? {
+            past if past <= now_s => Err(Trouble::new("the deadline is over")),
+            far if far > now_s + AHEAD_MOST_S => {
+                Err(Trouble::new("the deadline is more than a week ahead").hint("no forecast reaches so far"))
+            }
+            deadline_s => Ok(deadline_s),
+        }
+    }
+
+    /// Bytes, and bytes per second where nobody else is; or, of a transfer of which only its time is known, seconds.
+    fn work(&self) -> Result<(u64, f64), Trouble> {
+        match (self.expect, self.bytes, self.rate) {
+            (Some(time), ..) => Ok((time.as_secs(), 1.0)),
+            (None, Some(bytes), Some(rate)) => Ok((bytes, rate as f64)),
+            _ => Err(Trouble::new("nothing says how long the transfer takes")
+                .hint("write --expect 2h, or --bytes 40TiB --rate 2GiB")),
+        }
+    }
+}
+
+fn chosen(window: &Window, forecast: &Forecast, now_s: i64, deadline_s: i64) -> Start {
+    let now = window.start_s <= now_s;
+    let end = show_moment(window.end_s);
+    let by = forecast.far.name();
+    let words = match (window.is_late, now) {
+        (true, _) => format!(
+            "it will miss its deadline, {}, and is expected to end {end}: it starts at once",
+            show_moment(deadline_s)
+        ),
+        (false, true) => format!("it starts at once, and is expected to end {end} (by {by})"),
+        (false, false) => format!(
+            "it starts {}, and is expected to end {end}; started now it would end {} (by {by})",
+            show_moment(window.start_s),
+            show_moment(window.end_if_now_s)
+        ),
+    };
+    Start { not_before_ms: if now { None } else { milliseconds(window.start_s) }, words }
+}
+
+fn milliseconds(at_s: i64) -> Option<u64> {
+    u64::try_from(at_s).ok().map(|at_s| at_s.saturating_mul(1000))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write;
+
+    use super::*;
+    use crate::options::tests::parse;
+
+    fn start(words: &[&str]) -> Result<Start, Trouble> {
+        parse::<WhenArgs>(words).unwrap().start()
+    }
+
+    /// A week in which all is busy but from two to four in the time of day that comes five hours from now.
+    fn week(idle_in_s: i64) -> (tempfile::TempDir, String) {
+        let now_s = now_s();
+        let dir = tempfile::tempdir().unwrap();
+        let mut text = "time,target,load\n".to_owned();
+        for at_s in (now_s - 7 * 86_400..now_s).step_by(300) {
+            let since = (at_s - now_s - idle_in_s).rem_euclid(86_400);
+            let noise = (at_s / 300 * 7919 % 101) as f64 * 1e-4;
+            let load = if since < 7200 { noise } else { 0.9 + noise };
+            writeln!(text, "{at_s},fs/a,{load}").unwrap();
+        }
+        let path = dir.path().join("a.csv");
+        std::fs::write(&path, text).unwrap();
+        let path = path.to_str().unwrap().to_owned();
+        (dir, path)
+    }
+
+    #[test]
+    fn the_best_hours_are_waited_for() {
+        let (_dir, csv) = week(5 * 3600);
+        let of = |more: &[&str]| {
+            let words = ["--when=best", "--storage", "fs", "--csv", &csv, "--capacity", "1"];
+            start(&[&words[..], more].concat())
+        };
+        let now_s = now_s();
+        let waits = |start: &Start| start.not_before_ms.map_or(0, |ms| ms as i64 / 1000 - now_s);
+        let found = of(&["--deadline", "12h", "--expect", "1h"]).unwrap();
+        assert!((17_000..22_000).contains(&waits(&found)), "{found:?}");
+        assert!(found.words.contains("started now it would end"), "{found:?}");
+        let found = of(&["--deadline", "12h", "--bytes", "3600GB", "--rate", "1GB"]).unwrap();
+        assert!((17_000..22_000).contains(&waits(&found)), "{found:?}");
+        let late = of(&["--deadline", "4h", "--expect", "1h"]).unwrap();
+        assert!(late.not_before_ms.is_none() && late.words.contains("miss its deadline"), "{late:?}");
+    }
+
+    #[test]
+    fn what_is_missing_is_said() {
+        let (_dir, csv) = week(0);
+        let known = ["--storage", "fs", "--csv", &csv];
+        for (words, word) in [
+            (&["--when=best"][..], "needs a deadline"),
+            (&["--when=best", "--deadline", "8d"], "more than a week"),
+            (&["--when=best", "--deadline", "2020-01-01T00:00:00Z"], "is over"),
+            (&["--when=best", "--deadline", "6h"], "how long"),
+            (&["--when=6h", "--expect", "7h"], "so is what"),
+        ] {
+            let trouble = start(&[words, &known[..]].concat()).unwrap_err();
+            assert!(trouble.message.contains(word), "{words:?}: {trouble:?}");
+        }
+        let enough = ["--when=best", "--deadline", "6h", "--expect", "1h"];
+        assert!(start(&enough).unwrap_err().hint.unwrap().contains("--storage"));
+        let unknown = start(&[&enough[..], &["--storage", "fs"]].concat()).unwrap_err();
+        assert!(unknown.message.contains("nothing is known of the load of fs") && unknown.hint.is_some());
+        let short = csv.replace("a.csv", "b.csv");
+        std::fs::write(&short, format!("time,target,load\n{},fs/a,1\n", now_s())).unwrap();
+        let few = start(&[&enough[..], &["--storage", "fs", "--csv", &short]].concat()).unwrap_err();
+        assert!(few.message.contains("too few"), "{few:?}");
+    }
+
+    #[test]
+    fn a_time_is_a_start() {
+        assert_eq!(start(&[]).unwrap(), Start { not_before_ms: None, words: String::new() });
+        let at = start(&["--when", "2027-01-15T08:00:00Z"]).unwrap();
+        assert_eq!(at.not_before_ms, Some(1_800_000_000_000));
+        assert!(parse::<WhenArgs>(&["--when", "soon"]).is_err());
+    }
+
+    #[test]
+    fn a_deadline_chooses_the_start_or_claims_a_rate() {
+        let claims = |words: &[&str]| {
+            let words = [&["--deadline", "@1795399200"], words].concat();
+            parse::<WhenArgs>(&words).unwrap().claim_ms()
+        };
+        assert_eq!(claims(&[]), Some(1_795_399_200_000));
+        assert_eq!(claims(&["--when", "6h"]), Some(1_795_399_200_000));
+        assert_eq!(claims(&["--when", "best"]), None);
+    }
+}

@@ -1,0 +1,136 @@
+//! What every command takes that asks about submitted transfers: where they are kept.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use carrack_cluster::bus::Bus;
+use carrack_cluster::client::FleetControl;
+use carrack_cluster::error::BusError;
+use carrack_options::Way;
+use carrack_register::control::{Control, ControlError};
+use carrack_service::DEFAULT_SOCKET;
+use carrack_service::api::{ApiClient, Server};
+use carrack_service::queue::name_of_user;
+use carrack_trust::{Places, client_config};
+use clap::{Args, ValueHint};
+
+use super::daemon::token_of;
+use crate::options::nats::NatsArgs;
+use crate::trouble::Trouble;
+
+/// Of its options.
+pub const HEADING: &str = "Whom to ask";
+
+// No documentation comment: clap would take it for the command's.
+#[derive(Clone, Debug, Args)]
+pub struct TargetArgs {
+    /// Who keeps the transfers: unix:PATH, http://HOST:PORT (this host only) or https://HOST:PORT [default: the daemon of
+    /// this machine, at $XDG_RUNTIME_DIR/carrack/queue.sock, else /run/carrack/queue.sock]
+    #[arg(long, value_name = "SERVER", env = "CARRACK_SERVER", hide_env_values = true, help_heading = HEADING)]
+    server: Option<Server>,
+
+    /// Certificates of the authorities that https:// servers are believed by [default: ~/.config/carrack/ca.pem, else
+    /// /etc/carrack/ca.pem, else the system's]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = HEADING)]
+    ca: Option<PathBuf>,
+
+    /// File with a bearer token, for http:// and https://; without it `CARRACK_TOKEN` may hold one
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = HEADING)]
+    token_file: Option<PathBuf>,
+
+    #[command(flatten)]
+    nats: NatsArgs,
+}
+
+impl TargetArgs {
+    /// Who carries out what is submitted there: what answers at a server is taken for a machine's queue.
+    pub fn way(&self) -> Way {
+        if self.nats.is_given() && self.server.is_none() { Way::Fleet } else { Way::Queue }
+    }
+
+    /// Whether the daemon that is asked where nobody is named may be there.
+    pub fn machine_has_queue(&self) -> bool {
+        matches!(of_this_machine(), Server::Unix(path) if path.exists())
+    }
+
+    /// Whether the user has named somebody.
+    pub fn is_named(&self) -> bool {
+        self.server.is_some() || self.nats.is_given()
+    }
+}
+
+/// The one who is asked, and what carries the asking.
+pub struct Target {
+    /// The verbs.
+    pub control: Arc<dyn Control>,
+    /// Who asks; empty where a server finds that out.
+    pub user: String,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Target {
+    /// Waits for an answer.
+    pub fn wait<T>(&self, answer: impl Future<Output = Result<T, ControlError>>) -> Result<T, Trouble> {
+        self.runtime.block_on(answer).map_err(|error| trouble(&error))
+    }
+}
+
+/// Whom the options name. Nobody is asked anything yet.
+pub fn control(args: &TargetArgs) -> Result<Target, Trouble> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Trouble::new(format!("preparing the connection: {error}")))?;
+    if args.nats.is_given() && args.server.is_none() {
+        return fleet(&args.nats, runtime);
+    }
+    let server = args.server.clone().unwrap_or_else(of_this_machine);
+    let is_tls = matches!(server, Server::Tcp { is_tls: true, .. });
+    let token = match server {
+        Server::Unix(_) => String::new(),
+        Server::Tcp { .. } => token_of(args.token_file.as_deref())?,
+    };
+    let tls = if is_tls { Some(args.trust()?) } else { None };
+    Ok(Target { control: Arc::new(ApiClient::new(server, token, tls)), user: String::new(), runtime })
+}
+
+/// Asked without anybody in between, so that nobody else finds out who asks.
+fn fleet(args: &NatsArgs, runtime: tokio::runtime::Runtime) -> Result<Target, Trouble> {
+    let of_bus = |error: BusError| Trouble { message: error.to_string(), hint: error.hint() };
+    let options = args.options("user")?;
+    let connected = runtime.block_on(async { FleetControl::new(Bus::connect(&options).await?).await });
+    let user = name_of_user(rustix::process::geteuid().as_raw());
+    Ok(Target { control: Arc::new(connected.map_err(of_bus)?), user, runtime })
+}
+
+impl TargetArgs {
+    fn trust(&self) -> Result<Arc<rustls::ClientConfig>, Trouble> {
+        let places = Places::of_process();
+        let ca = self.ca.clone().or_else(|| places.ca.clone());
+        let trust = Places { ca, ..places }
+            .client_trust()
+            .map_err(|error| Trouble { message: error.to_string(), hint: error.hint() })?;
+        // Who asks is said by a token.
+        let trust = carrack_trust::ClientTrust { identity: None, ..trust };
+        client_config(&trust)
+            .map_err(|error| Trouble { message: error.to_string(), hint: error.hint().map(str::to_owned) })
+    }
+}
+
+/// The user's own daemon, if there is one.
+fn of_this_machine() -> Server {
+    let own = std::env::var_os("XDG_RUNTIME_DIR").map(|place| Path::new(&place).join("carrack/queue.sock"));
+    Server::Unix(own.filter(|path| path.exists()).unwrap_or_else(|| DEFAULT_SOCKET.into()))
+}
+
+/// What a verb failed with, in words; what a server says may be anything.
+pub fn trouble(error: &ControlError) -> Trouble {
+    let trouble = Trouble::new(error.to_string());
+    match error {
+        ControlError::Unknown(_) => trouble.hint("`carrack transfers` lists those that are known"),
+        ControlError::Refused { hint, .. } if !hint.is_empty() => trouble.hint(hint.clone()),
+        ControlError::Refused { .. } | ControlError::Forbidden(_) => trouble,
+        ControlError::Away(_) => trouble.hint(
+            "`carrack serve` with a [queue] has to run, or, with --nats, a fleet's servers and a manager; --server or CARRACK_SERVER names another place",
+        ),
+    }
+    .tamed()
+}

@@ -1,0 +1,101 @@
+//! Options of `carrack cp` that a submitted transfer does not have: asked for they are refused, with what to do instead.
+
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+
+use crate::trouble::Trouble;
+
+const NOBODY: &str = "nobody logs in anywhere: data goes from mover to mover";
+
+/// Name, whether it has a value, what to do instead. What of the options of every transfer is refused says `carrack-options`.
+const OPTIONS: [(&str, bool, &str); 15] = [
+    ("recursive", false, "leave it out: directories are copied with everything in them"),
+    ("background", false, "leave it out: a submitted transfer goes on without this command"),
+    ("dry-run", false, "`carrack cp -n` lists what would be copied"),
+    ("manifest", true, "`carrack cp --manifest` writes one, and `carrack verify` compares afterwards"),
+    ("relay", false, "data goes from mover to mover"),
+    ("ssh", true, NOBODY),
+    ("remote-carrack", true, NOBODY),
+    ("identity", true, "movers prove themselves to each other; the API wants a token (--token-file)"),
+    ("token", true, "movers prove themselves to each other; the API's is named by --token-file"),
+    ("connect-timeout", true, "whoever carries the transfer out tries again by himself"),
+    ("json", false, "stdout has the ID only; `carrack status --json` has the rest"),
+    ("report", true, "`carrack cp --report` writes one; `carrack status` tells of submitted transfers"),
+    ("tui", false, "`carrack status --watch` shows how it does"),
+    ("quiet", false, "redirect stderr; stdout has the ID only"),
+    ("verbose", false, "`carrack status --watch` tells more"),
+];
+
+/// Those that were named all the same.
+#[derive(Clone, Debug, Default)]
+pub struct NotHere(Vec<&'static (&'static str, bool, &'static str)>);
+
+impl NotHere {
+    /// # Errors
+    /// If there is one.
+    pub fn check(&self) -> Result<(), Trouble> {
+        match self.0.first() {
+            None => Ok(()),
+            Some((name, _, instead)) => {
+                let message =
+                    format!("--{name} is an option of `carrack cp`, and none of submitted transfers");
+                Err(Trouble::new(message).hint(*instead))
+            }
+        }
+    }
+}
+
+impl Args for NotHere {
+    fn augment_args(command: Command) -> Command {
+        OPTIONS.iter().fold(command, |command, (name, has_value, _)| {
+            let action = if *has_value { ArgAction::Append } else { ArgAction::SetTrue };
+            command.arg(Arg::new(*name).long(*name).action(action).hide(true))
+        })
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        NotHere::augment_args(command)
+    }
+}
+
+impl FromArgMatches for NotHere {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<NotHere, clap::Error> {
+        let is_named =
+            |name: &str| matches.value_source(name) == Some(clap::parser::ValueSource::CommandLine);
+        Ok(NotHere(OPTIONS.iter().filter(|(name, ..)| is_named(name)).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = NotHere::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::submit::SubmitArgs;
+    use crate::options::cp::CpArgs;
+    use crate::options::tests::{command, parse};
+
+    /// Whoever adds an option to cp decides here what submit does with it.
+    #[test]
+    fn every_option_of_cp_is_carried_out_or_refused() {
+        let submit = command::<SubmitArgs>();
+        let known: Vec<&str> = submit.get_arguments().filter_map(Arg::get_long).collect();
+        let cp = command::<CpArgs>();
+        let told = cp.get_arguments().filter(|arg| !arg.is_hide_set());
+        let missing: Vec<&str> =
+            told.filter_map(Arg::get_long).filter(|name| !known.contains(name)).collect();
+        assert!(missing.is_empty(), "{missing:?}");
+    }
+
+    #[test]
+    fn what_is_refused_says_what_to_do() {
+        let trouble = |words: &[&str]| parse::<NotHere>(words).unwrap().check();
+        assert!(trouble(&[]).is_ok());
+        let refused = trouble(&["--manifest", "4"]).unwrap_err();
+        assert!(refused.message.contains("--manifest") && refused.hint.unwrap().contains("verify"));
+        assert!(trouble(&["--dry-run"]).is_err());
+        assert!(!command::<NotHere>().render_long_help().to_string().contains("manifest"));
+    }
+}

@@ -1,0 +1,180 @@
+//! The name of a transfer: the same for the same command, whenever it is run.
+
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{self, Path};
+
+use carrack_model::{Fidelity, PartialRange, TransferId};
+use rustix::system::uname;
+
+use crate::remote::location::FarEnd;
+use crate::remote::route::{Far, Route};
+
+/// What keeps these names apart from other uses of the same hash (BLAKE3's key derivation mode).
+const CONTEXT: &str = "carrack 2026 transfer id v1";
+
+/// The first 16 bytes of a BLAKE3 hash over the places of the sources and the destination, and over what is kept of files beyond
+/// the usual, if anything is; and over the part of the file, if not all of it is copied. Local paths are made absolute with
+/// the working directory, by their letters only, and belong to this host: another one that copies a path of the same name to
+/// the same place copies something else. Of far ones the host counts as it was typed. A slash at the end of a path is
+/// part of it, as it means something.
+///
+/// # Errors
+/// If there is no working directory.
+pub fn transfer_id(route: &Route, fidelity: &Fidelity, part: Option<PartialRange>) -> io::Result<TransferId> {
+    let (source, sink) = match &route.far {
+        Far::Neither => (None, None),
+        Far::Source(source) => (Some(source), None),
+        Far::Sink(sink) => (None, Some(sink)),
+        Far::Both(source, sink) => (Some(source), Some(sink)),
+    };
+    let mut hasher = blake3::Hasher::new_derive_key(CONTEXT);
+    hasher.update(&(route.sources.len() as u64).to_le_bytes());
+    for path in &route.sources {
+        add_place(&mut hasher, source, path)?;
+    }
+    add_place(&mut hasher, sink, &route.destination)?;
+    if *fidelity != Fidelity::default() {
+        add_fidelity(&mut hasher, fidelity);
+    }
+    if let Some(PartialRange { offset, length }) = part {
+        hasher.update(b"part");
+        hasher.update(&offset.to_le_bytes());
+        hasher.update(&[u8::from(length.is_some())]);
+        hasher.update(&length.unwrap_or(0).to_le_bytes());
+    }
+    let mut id = [0; 16];
+    hasher.finalize_xof().fill(&mut id);
+    Ok(TransferId(id))
+}
+
+/// What an earlier session completed has to be complete for this one too.
+fn add_fidelity(hasher: &mut blake3::Hasher, fidelity: &Fidelity) {
+    let Fidelity {
+        kept,
+        numeric_ids,
+        user,
+        group,
+        user_map,
+        group_map,
+        perms,
+        mode_change,
+        omit_times,
+        omit_dir_times,
+    } = fidelity;
+    hasher.update(&kept.bits().to_le_bytes());
+    hasher.update(&[u8::from(*numeric_ids)]);
+    for account in [user, group] {
+        let Some(account) = account else {
+            hasher.update(&[0]);
+            continue;
+        };
+        hasher.update(&[1]);
+        hasher.update(&account.number.to_le_bytes());
+        hasher.update(&(account.name.len() as u64).to_le_bytes());
+        hasher.update(&account.name);
+    }
+    // Without rules it is what it was before there were any.
+    if !user_map.is_empty() || !group_map.is_empty() {
+        for map in [user_map, group_map] {
+            hasher.update(&(map.as_str().len() as u64).to_le_bytes());
+            hasher.update(map.as_str().as_bytes());
+        }
+    }
+    // Likewise.
+    let modes = [*perms, *omit_times, *omit_dir_times];
+    if modes != [false; 3] || !mode_change.is_empty() {
+        hasher.update(b"modes");
+        hasher.update(&modes.map(u8::from));
+        hasher.update(mode_change.as_str().as_bytes());
+    }
+}
+
+/// Each part with its length in front, so that no two lists of places are the same bytes.
+fn add_place(hasher: &mut blake3::Hasher, far: Option<&FarEnd>, path: &Path) -> io::Result<()> {
+    let (host, path) = match far {
+        Some(far) => (far.to_string(), path.to_path_buf()),
+        // No far host is written with a NUL.
+        None => (format!("\0{}", uname().nodename().to_string_lossy()), path::absolute(path)?),
+    };
+    for part in [host.as_bytes(), path.as_os_str().as_bytes()] {
+        hasher.update(&(part.len() as u64).to_le_bytes());
+        hasher.update(part);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::{OsStr, OsString};
+
+    use carrack_model::{Account, AccountMap, Kept};
+
+    use super::*;
+
+    fn id(sources: &[&str], destination: &str) -> TransferId {
+        let sources: Vec<OsString> = sources.iter().map(OsString::from).collect();
+        let route = Route::parse(&sources, OsStr::new(destination)).unwrap();
+        transfer_id(&route, &Fidelity::default(), None).unwrap()
+    }
+
+    #[test]
+    fn the_same_places_are_the_same_transfer() {
+        let here = std::env::current_dir().unwrap();
+        let absolute = here.join("a");
+        assert_eq!(id(&["a"], "h:b"), id(&[absolute.to_str().unwrap()], "h:b"));
+        assert_eq!(id(&["./a"], "h:b"), id(&["a"], "h:b"));
+        assert_eq!(id(&["a"], "carrack://h:7512/x/b"), id(&["a"], "carrack://h/x/b"));
+    }
+
+    #[test]
+    fn what_is_kept_makes_another_transfer() {
+        let route = Route::parse(&["a".into()], OsStr::new("h:b")).unwrap();
+        let user = Some(Account { number: 0, name: Default::default() });
+        let ids = [
+            Fidelity::default(),
+            Fidelity { numeric_ids: true, ..Fidelity::default() },
+            Fidelity { kept: Kept::ALL, ..Fidelity::default() },
+            Fidelity { user: user.clone(), ..Fidelity::default() },
+            Fidelity { group: user, ..Fidelity::default() },
+            Fidelity { user_map: AccountMap::parse("a:b").unwrap(), ..Fidelity::default() },
+            Fidelity { group_map: AccountMap::parse("a:b").unwrap(), ..Fidelity::default() },
+        ]
+        .map(|fidelity| transfer_id(&route, &fidelity, None).unwrap());
+        for (i, one) in ids.iter().enumerate() {
+            assert!(ids[..i].iter().all(|other| other != one), "{i}");
+        }
+        assert_eq!(ids[0], id(&["a"], "h:b"));
+    }
+
+    #[test]
+    fn a_part_is_another_transfer_than_the_whole_and_other_parts() {
+        let route = Route::parse(&["a".into()], OsStr::new("h:b")).unwrap();
+        let part = |offset, length| Some(PartialRange { offset, length });
+        let parts =
+            [None, part(0, None), part(1, None), part(0, Some(1)), part(1, Some(1)), part(0, Some(0))];
+        let ids = parts.map(|part| transfer_id(&route, &Fidelity::default(), part).unwrap());
+        for (i, one) in ids.iter().enumerate() {
+            assert!(ids[..i].iter().all(|other| other != one), "{i}");
+        }
+    }
+
+    #[test]
+    fn other_places_are_another_transfer() {
+        let ids = [
+            id(&["a"], "h:b"),
+            id(&["a/"], "h:b"),
+            id(&["h:a"], "b"),
+            id(&["a"], "b"),
+            id(&["a"], "me@h:b"),
+            id(&["a", "h"], "b"),
+            id(&["a"], "carrack://h/x/b"),
+            id(&["a"], "carrack://h:1/x/b"),
+            id(&["h:a"], "h:b"),
+            id(&["h:a", "h:b"], "h:"),
+        ];
+        for (i, one) in ids.iter().enumerate() {
+            assert!(ids[..i].iter().all(|other| other != one), "{i}");
+        }
+    }
+}

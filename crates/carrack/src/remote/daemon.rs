@@ -1,0 +1,282 @@
+//! The way to a daemon: a TCP connection, TLS on it, and what it means where either fails.
+//!
+//! Whom to believe comes from the options and files of `DaemonArgs`; that the daemon proves its name can't be turned off.
+
+use std::io::{self, ErrorKind};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use carrack_engine::{Abort, Again, Channel, Peer, TlsError};
+use carrack_model::escape;
+use carrack_transport::{TlsChannel, resolve};
+use carrack_trust::{client_config, handshake_hint, speaks_carrack};
+use rustls::pki_types::ServerName;
+use rustls::{AlertDescription, Error as Distrust};
+use socket2::{SockRef, TcpKeepalive};
+
+use crate::options::DaemonArgs;
+use crate::remote::far_end::Unreached;
+use crate::remote::location::Daemon;
+use crate::trouble::Trouble;
+
+/// Of a name with very many addresses.
+const ADDRESSES_MAX: usize = 16;
+
+/// A daemon that vanished without a word is noticed after a few of these.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+
+/// Connects: the daemon has proved its name when this returns. Nothing if the user ended it.
+///
+/// A daemon that is silent for `stall` is not waited for any longer, however long `--connect-timeout` is.
+pub fn connect(
+    daemon: &Daemon,
+    args: &DaemonArgs,
+    stall: Duration,
+    abort: &Abort,
+) -> Result<Option<Peer>, Unreached> {
+    let token = args.token()?;
+    let config = client_config(&args.trust()?)
+        .map_err(|error| Trouble { message: error.to_string(), hint: error.hint().map(str::to_owned) })?;
+    let name = ServerName::try_from(daemon.name.clone())
+        .map_err(|_| Trouble::new(format!("{} is not a name that a certificate could hold", daemon.name)))?;
+    let patience = args.connect_timeout.min(stall);
+    let Some(socket) = dial(daemon, patience, abort)? else { return Ok(None) };
+    let address = socket.peer_addr().map_err(|error| nobody(unreachable(daemon, &error)))?.ip();
+    let channel =
+        TlsChannel::client(socket, config, name, Instant::now() + patience).map_err(|error| Unreached {
+            trouble: explain(daemon, &error),
+            // Somebody listens, and is busy or about to end; those who don't trust each other won't do so later.
+            again: if matches!(error, TlsError::Io(_)) { Again::Always } else { Again::Never },
+        })?;
+    if !speaks_carrack(channel.protocol()) {
+        return Err(Trouble::new(format!("{daemon} speaks TLS, but is not a carrack"))
+            .hint("the port may be another program's: write carrack://host:PORT/EXPORT/path")
+            .into());
+    }
+    // Data connections go where this one got through.
+    let host = address.to_canonical().to_string();
+    Ok(Some(Peer { channel: Channel::Tls(Box::new(channel)), host, token }))
+}
+
+/// Tries the addresses one after the other; the first that answers.
+fn dial(daemon: &Daemon, patience: Duration, abort: &Abort) -> Result<Option<TcpStream>, Unreached> {
+    let mut failure = None;
+    let unknown =
+        |error: &io::Error| Unreached { trouble: unknown(daemon, &error.to_string()), again: Again::OnceMet };
+    let addresses = resolve(&daemon.name, daemon.port, patience).map_err(|error| unknown(&error))?;
+    for address in addresses.into_iter().take(ADDRESSES_MAX) {
+        if abort.is_set() {
+            return Ok(None);
+        }
+        match TcpStream::connect_timeout(&address, patience) {
+            Ok(socket) => {
+                // Without it a session is no worse for anything but the wait for one that vanished.
+                let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);
+                let _ = SockRef::from(&socket).set_tcp_keepalive(&keepalive);
+                return Ok(Some(socket));
+            }
+            // The first address is the most promising; its failure tells most.
+            Err(error) => _ = failure.get_or_insert(error),
+        }
+    }
+    match failure {
+        Some(error) => Err(nobody(unreachable(daemon, &error))),
+        None => Err(unknown(&io::Error::other("it has no address"))),
+    }
+}
+
+/// Networks and daemons come back.
+fn nobody(trouble: Trouble) -> Unreached {
+    Unreached { trouble, again: Again::Soon }
+}
+
+fn unknown(daemon: &Daemon, why: &str) -> Trouble {
+    Trouble::new(format!("the host {} can't be found: {why}", daemon.name)).hint("check its name")
+}
+
+fn unreachable(daemon: &Daemon, error: &io::Error) -> Trouble {
+    match error.kind() {
+        ErrorKind::ConnectionRefused => {
+            Trouble::new(format!("nobody listens at {}, port {}", daemon.name, daemon.port)).hint(
+                "`carrack serve` has to run there; for another port write carrack://host:PORT/EXPORT/path",
+            )
+        }
+        ErrorKind::TimedOut => {
+            Trouble::new(format!("{} does not answer at port {}", daemon.name, daemon.port))
+                .hint("a firewall may be in between; --connect-timeout waits longer")
+        }
+        _ => Trouble::new(format!("{daemon} can't be reached: {error}")),
+    }
+}
+
+/// What keeps the two ends from speaking TLS with each other, at the handshake or, where the daemon does not accept this
+/// end, after it.
+pub fn explain(daemon: &Daemon, error: &TlsError) -> Trouble {
+    match error {
+        TlsError::Io(error) if error.kind() == ErrorKind::TimedOut => {
+            Trouble::new(format!("{daemon} does not answer in TLS"))
+                .hint("it may be busy, or not be a carrack; --connect-timeout waits longer")
+        }
+        TlsError::Io(error) => {
+            Trouble::new(format!("{daemon} closed the connection during the handshake: {error}"))
+                .hint("it may be busy: try again; or it is not a carrack")
+        }
+        TlsError::Tls(distrust) => explain_distrust(daemon, distrust),
+    }
+}
+
+fn explain_distrust(daemon: &Daemon, distrust: &Distrust) -> Trouble {
+    let message = match distrust {
+        Distrust::InvalidCertificate(refusal) => {
+            format!("{daemon} can't prove who it is: {}", certificate_in_words(refusal))
+        }
+        Distrust::AlertReceived(alert) => format!("{daemon} does not accept you: {}", alert_in_words(*alert)),
+        Distrust::InvalidMessage(_) => format!("{daemon} does not speak TLS"),
+        other => format!("{daemon}: {}", escape(other.to_string().as_bytes())),
+    };
+    let hint = match distrust {
+        Distrust::AlertReceived(AlertDescription::CertificateRequired) => {
+            Some("name a certificate or an ssh key with --identity, or a token with --token-file")
+        }
+        Distrust::InvalidMessage(_) => {
+            Some("the port may be another program's: write carrack://host:PORT/EXPORT/path")
+        }
+        other => handshake_hint(other),
+    };
+    Trouble { message, hint: hint.map(str::to_owned) }
+}
+
+fn certificate_in_words(refusal: &rustls::CertificateError) -> String {
+    use rustls::CertificateError as Refusal;
+    match refusal {
+        Refusal::UnknownIssuer => "its certificate is of an authority that is not known here".into(),
+        Refusal::Expired | Refusal::ExpiredContext { .. } => "its certificate has expired".into(),
+        Refusal::NotValidYet | Refusal::NotValidYetContext { .. } => {
+            "its certificate is not valid yet".into()
+        }
+        Refusal::Revoked => "its certificate is revoked".into(),
+        Refusal::NotValidForName | Refusal::NotValidForNameContext { .. } => {
+            "its certificate is for another name".into()
+        }
+        Refusal::InvalidPurpose | Refusal::InvalidPurposeContext { .. } => {
+            "its certificate is not a server's".into()
+        }
+        other => escape(other.to_string().as_bytes()),
+    }
+}
+
+fn alert_in_words(alert: AlertDescription) -> String {
+    match alert {
+        AlertDescription::CertificateRequired => "it wants to know who you are".into(),
+        AlertDescription::UnknownCA => "it knows neither your key nor who signed your certificate".into(),
+        AlertDescription::CertificateExpired => "your certificate has expired".into(),
+        AlertDescription::CertificateRevoked => "your certificate is revoked".into(),
+        AlertDescription::NoApplicationProtocol | AlertDescription::ProtocolVersion => {
+            "it is not a carrack, or one of another version".into()
+        }
+        other => format!("{other:?}"),
+    }
+}
+
+/// Of a daemon that was connected to and said nothing.
+pub fn silent(daemon: &Daemon) -> Trouble {
+    Trouble::new(format!("{daemon} closed the connection without a word"))
+        .hint("it may have as many sessions as it takes, or be about to end: try again; its log says more")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::TcpListener;
+
+    use super::*;
+
+    fn daemon(port: u16) -> Daemon {
+        Daemon { name: "127.0.0.1".into(), port }
+    }
+
+    fn dialled(daemon: &Daemon) -> Result<Option<TcpStream>, Trouble> {
+        let dialled = dial(daemon, Duration::from_secs(5), &Abort::new().unwrap());
+        dialled.map_err(|unreached| {
+            assert!(
+                matches!(unreached.again, Again::Soon | Again::OnceMet),
+                "daemons and name servers come back"
+            );
+            unreached.trouble
+        })
+    }
+
+    #[test]
+    fn nobody_there_is_told_with_the_port() {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let trouble = dialled(&daemon(port)).unwrap_err();
+        assert_eq!(trouble.message, format!("nobody listens at 127.0.0.1, port {port}"));
+        assert!(trouble.hint.unwrap().contains("carrack serve"));
+        let nowhere = Daemon { name: "nowhere.invalid".into(), port: 1 };
+        assert!(dialled(&nowhere).unwrap_err().message.contains("nowhere.invalid can't be found"));
+    }
+
+    #[test]
+    fn the_user_may_end_it() {
+        let abort = Abort::new().unwrap();
+        abort.interrupt();
+        assert!(dial(&daemon(1), Duration::from_secs(5), &abort).unwrap().is_none());
+    }
+
+    /// A handshake with a server that says only this.
+    fn shaken(said: &'static [u8], patience: Duration) -> Trouble {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let daemon = daemon(listener.local_addr().unwrap().port());
+        let answering = std::thread::spawn(move || {
+            let (mut socket, _) = listener.accept().unwrap();
+            socket.write_all(said).unwrap();
+            // Held until the client has given up.
+            let _ = io::copy(&mut socket, &mut io::sink());
+        });
+        let socket = dialled(&daemon).unwrap().unwrap();
+        let ca = carrack_trust_of_nobody();
+        let name = ServerName::try_from("127.0.0.1").unwrap();
+        let error = TlsChannel::client(socket, ca, name, Instant::now() + patience).unwrap_err();
+        answering.join().unwrap();
+        explain(&daemon, &error)
+    }
+
+    fn carrack_trust_of_nobody() -> std::sync::Arc<rustls::ClientConfig> {
+        use carrack_trust::{Authority, ClientTrust, KeyKind};
+        let dir = tempfile::tempdir().unwrap();
+        let now = std::time::SystemTime::now();
+        Authority::init(&dir.path().join("a"), "a", KeyKind::Ed25519, now).unwrap();
+        let cas = Some(std::fs::read(dir.path().join("a/ca.pem")).unwrap());
+        client_config(&ClientTrust { cas, ..ClientTrust::default() }).unwrap()
+    }
+
+    #[test]
+    fn other_programs_are_told_apart() {
+        let patience = Duration::from_secs(20);
+        let other = shaken(b"SSH-2.0-OpenSSH_9.9\r\n", patience);
+        assert!(other.message.contains("does not speak TLS"), "{other}");
+        // A TLS alert: fatal, handshake_failure.
+        let alert = shaken(&[21, 3, 3, 0, 2, 2, 40], patience);
+        assert!(alert.message.contains("does not accept you: HandshakeFailure"), "{alert}");
+        let mute = shaken(b"", Duration::from_millis(50));
+        assert!(mute.message.contains("does not answer in TLS"), "{mute}");
+    }
+
+    #[test]
+    fn distrust_is_told_in_words_with_a_hint() {
+        use rustls::CertificateError as Refusal;
+        let told = |error: Distrust| explain(&daemon(7512), &TlsError::Tls(error));
+        for (error, words) in [
+            (Refusal::UnknownIssuer.into(), "an authority that is not known here"),
+            (Refusal::Expired.into(), "its certificate has expired"),
+            (Refusal::NotValidForName.into(), "for another name"),
+            (Distrust::AlertReceived(AlertDescription::CertificateRequired), "wants to know who you are"),
+            (Distrust::AlertReceived(AlertDescription::UnknownCA), "neither your key nor who signed"),
+            (Distrust::AlertReceived(AlertDescription::CertificateExpired), "your certificate has expired"),
+            (Distrust::AlertReceived(AlertDescription::CertificateRevoked), "your certificate is revoked"),
+        ] {
+            let trouble = told(error);
+            assert!(trouble.message.contains(words) && trouble.hint.is_some(), "{trouble}");
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! What ends a command before its time: signals, `--timeout`, `--stop-at`, and whatever ssh has to end with it.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use carrack_engine::Abort;
+
+use crate::remote::ssh::Leash;
+use crate::signals::{self, Signalled};
+use crate::trouble::Trouble;
+
+/// How often it is asked what time it is.
+const CLOCK_IS_ASKED: Duration = Duration::from_secs(10);
+
+/// Held from a command's start.
+#[derive(Clone)]
+pub struct Reins {
+    /// Interrupts the engine.
+    pub abort: Abort,
+    leashes: Arc<Mutex<Vec<Leash>>>,
+    signalled: Signalled,
+    is_late: Arc<AtomicBool>,
+}
+
+impl Reins {
+    /// Watches signals from now on; once in a process.
+    pub fn take() -> Result<Reins, Trouble> {
+        watch().map_err(|error| Trouble::new(format!("signals can't be watched: {error}")))
+    }
+
+    /// For an ssh that is about to be started.
+    pub fn leash(&self) -> Leash {
+        let leash = Leash::default();
+        let mut leashes = self.leashes.lock().unwrap_or_else(PoisonError::into_inner);
+        // Of earlier sessions of this command.
+        leashes.retain(|leash| !leash.has_ended());
+        leashes.push(leash.clone());
+        drop(leashes);
+        leash
+    }
+
+    /// Ends the command after so long, as a signal would.
+    pub fn end_after(&self, longest: Duration) -> Result<(), Trouble> {
+        let began = Instant::now();
+        self.end_when("--timeout", move || longest.saturating_sub(began.elapsed()))
+    }
+
+    /// Ends the command at a moment, seconds since 1970: by the clock, which may be set, and goes on while the machine sleeps.
+    pub fn end_at(&self, moment_s: i64) -> Result<(), Trouble> {
+        let moment = UNIX_EPOCH + Duration::from_secs(u64::try_from(moment_s).unwrap_or(0));
+        self.end_when("--stop-at", move || moment.duration_since(SystemTime::now()).unwrap_or_default())
+    }
+
+    fn end_when(&self, option: &str, left: impl Fn() -> Duration + Send + 'static) -> Result<(), Trouble> {
+        let (abort, is_late) = (self.abort.clone(), Arc::clone(&self.is_late));
+        let wait = move || {
+            while !left().is_zero() {
+                // Somebody else may end it before.
+                if abort.wait(left().min(CLOCK_IS_ASKED)) {
+                    return;
+                }
+            }
+            is_late.store(true, SeqCst);
+            abort.interrupt();
+        };
+        let started = thread::Builder::new().name("timeout".into()).spawn(wait);
+        started.map(drop).map_err(|error| Trouble::new(format!("{option} can't be watched: {error}")))
+    }
+
+    /// Whether its time was over before anything else ended it.
+    pub fn is_late(&self) -> bool {
+        self.is_late.load(SeqCst) && !self.signalled.is_set()
+    }
+
+    /// Whether a signal came, or something else ends the command.
+    pub fn is_told_to_end(&self) -> bool {
+        self.signalled.is_set() || self.abort.is_set()
+    }
+}
+
+fn watch() -> io::Result<Reins> {
+    let (abort, leashes) = (Abort::new()?, Arc::<Mutex<Vec<Leash>>>::default());
+    let cut = {
+        let leashes = Arc::clone(&leashes);
+        move || leashes.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(Leash::kill)
+    };
+    let signalled = signals::watch(abort.clone(), cut)?;
+    Ok(Reins { abort, leashes, signalled, is_late: Arc::default() })
+}

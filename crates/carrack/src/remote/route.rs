@@ -1,0 +1,167 @@
+//! Which way the data goes: the sources and the destination of one transfer, and the far end if there is one.
+
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+
+use crate::remote::location::{FarEnd, Location, LocationError};
+use crate::trouble::Trouble;
+
+/// Which end is far away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Far {
+    /// None: both ends in this process.
+    Neither,
+    /// The data comes from there.
+    Source(FarEnd),
+    /// The data goes there.
+    Sink(FarEnd),
+    /// Both: the data goes from the first to the second.
+    Both(FarEnd, FarEnd),
+}
+
+impl Far {
+    /// The far end at the source, and the one at the sink.
+    pub fn ends(&self) -> (Option<&FarEnd>, Option<&FarEnd>) {
+        match self {
+            Far::Neither => (None, None),
+            Far::Source(source) => (Some(source), None),
+            Far::Sink(sink) => (None, Some(sink)),
+            Far::Both(source, sink) => (Some(source), Some(sink)),
+        }
+    }
+}
+
+/// The ways and the paths of one transfer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// Which end is far away.
+    pub far: Far,
+    /// At the source, as typed.
+    pub sources: Vec<PathBuf>,
+    /// At the sink, as typed.
+    pub destination: PathBuf,
+}
+
+/// Why there is no way from the sources to the destination.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RouteError {
+    /// A source or the destination names no place.
+    #[error(transparent)]
+    Location(#[from] LocationError),
+    /// Some sources are local, some remote, or on different hosts.
+    #[error("the sources are not all on the same host ({0} and {1})")]
+    ScatteredSources(String, String),
+}
+
+impl RouteError {
+    /// What the user can do.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            RouteError::Location(error) => error.hint(),
+            RouteError::ScatteredSources(..) => "run carrack once for each host that has sources",
+        }
+    }
+}
+
+impl From<RouteError> for Trouble {
+    fn from(error: RouteError) -> Trouble {
+        Trouble::new(error.to_string()).hint(error.hint())
+    }
+}
+
+impl Route {
+    /// Reads the arguments of a copy.
+    pub fn parse(sources: &[OsString], destination: &OsStr) -> Result<Route, RouteError> {
+        let destination = Location::parse_path(destination)?;
+        let sources = sources.iter().map(|text| Location::parse_path(text)).collect::<Result<Vec<_>, _>>()?;
+        let far = match (common_end(&sources)?, destination.far) {
+            (None, None) => Far::Neither,
+            (Some(source), None) => Far::Source(source),
+            (None, Some(sink)) => Far::Sink(sink),
+            (Some(source), Some(sink)) => Far::Both(source, sink),
+        };
+        let sources = sources.into_iter().map(path_of_source).collect();
+        Ok(Route { far, sources, destination: destination.path })
+    }
+}
+
+/// An export is no entry of a directory: its contents are meant, as with a module of an rsync daemon.
+fn path_of_source(location: Location) -> PathBuf {
+    let is_export = matches!(location.far, Some(FarEnd::Daemon(_))) && location.path.iter().count() == 2;
+    if is_export { location.path.join("") } else { location.path }
+}
+
+/// The far end that all sources are on; nothing if all are local.
+fn common_end(sources: &[Location]) -> Result<Option<FarEnd>, RouteError> {
+    let first = sources.first().and_then(|location| location.far.as_ref());
+    match sources.iter().find(|location| location.far.as_ref() != first) {
+        None => Ok(first.cloned()),
+        Some(other) => Err(RouteError::ScatteredSources(place(first), place(other.far.as_ref()))),
+    }
+}
+
+fn place(far: Option<&FarEnd>) -> String {
+    far.map_or_else(|| "this host".to_owned(), FarEnd::to_string)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::remote::location::{Daemon, Host};
+
+    fn parse(sources: &[&str], destination: &str) -> Result<Route, RouteError> {
+        let sources: Vec<OsString> = sources.iter().map(OsString::from).collect();
+        Route::parse(&sources, OsStr::new(destination))
+    }
+
+    fn host(name: &str) -> FarEnd {
+        FarEnd::Ssh(Host { user: None, name: name.to_owned() })
+    }
+
+    #[test]
+    fn finds_the_far_end() {
+        assert_eq!(parse(&["a", "b"], "c").unwrap().far, Far::Neither);
+        assert_eq!(parse(&["h:a", "h:b/"], "c").unwrap().far, Far::Source(host("h")));
+        let route = parse(&["a/", "./h:b"], "h:").unwrap();
+        assert_eq!(route.far, Far::Sink(host("h")));
+        let paths: Vec<&OsStr> = route.sources.iter().map(|path| path.as_os_str()).collect();
+        assert_eq!(paths, ["a/", "./h:b"]);
+        assert_eq!(route.destination.as_os_str(), ".");
+    }
+
+    #[test]
+    fn both_ends_may_be_far() {
+        let route = parse(&["g:a", "g:b/"], "carrack://h/data/").unwrap();
+        let daemon = FarEnd::Daemon(Daemon { name: "h".into(), port: 7512 });
+        assert_eq!(route.far, Far::Both(host("g"), daemon));
+        assert_eq!((route.sources.len(), route.destination), (2, PathBuf::from("/data/")));
+        assert_eq!(parse(&["h:a"], "h:b").unwrap().far, Far::Both(host("h"), host("h")));
+    }
+
+    #[test]
+    fn a_daemon_is_a_far_end_too() {
+        let daemon = FarEnd::Daemon(Daemon { name: "h".into(), port: 7512 });
+        let route = parse(&["carrack://h/data/a", "carrack://h:7512/data/b"], "c").unwrap();
+        assert_eq!(route.far, Far::Source(daemon.clone()));
+        assert_eq!(route.sources, [PathBuf::from("/data/a"), PathBuf::from("/data/b")]);
+        for export in ["carrack://h/data", "carrack://h/data/"] {
+            let route = parse(&[export], "c").unwrap();
+            assert_eq!(route.sources[0].as_os_str(), "/data/", "{export}");
+        }
+        assert_eq!(parse(&["a"], "carrack://h/data/").unwrap().far, Far::Sink(daemon));
+        assert!(matches!(parse(&["carrack://h/x", "h:x"], "c"), Err(RouteError::ScatteredSources(..))));
+        let no_export = parse(&["a"], "carrack://h/").unwrap_err();
+        assert!(no_export.hint().contains("carrack ls"), "{no_export}");
+        assert!(parse(&["carrack://h"], "c").is_err());
+    }
+
+    #[test]
+    fn refuses_what_one_session_cannot_do() {
+        for sources in [["h:a", "b"], ["b", "h:a"], ["h:a", "me@h:a"], ["g:a", "h:a"]] {
+            assert!(matches!(parse(&sources, "c"), Err(RouteError::ScatteredSources(..))));
+        }
+        let trouble = Trouble::from(parse(&["g:a", "b"], "c").unwrap_err());
+        assert!(trouble.message.contains("(g and this host)"), "{trouble}");
+        assert!(trouble.hint.is_some());
+    }
+}

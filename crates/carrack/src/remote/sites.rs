@@ -1,0 +1,131 @@
+//! What the two ends of a transfer are called where is noted how it went: this host by its own name, a far one as the user has
+//! typed it.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use rustix::system::uname;
+
+use crate::remote::location::{Daemon, FarEnd};
+use crate::remote::route::{Far, Route};
+
+/// Who called is not known.
+const UNKNOWN: &str = "unknown";
+
+/// The names of both ends, in lower case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sites {
+    /// Where data is read.
+    pub source: String,
+    /// Where it is written.
+    pub sink: String,
+}
+
+impl Sites {
+    /// Of a copy of which this process is an end; nothing if both are elsewhere.
+    pub fn of_route(route: &Route) -> Option<Sites> {
+        let (source, sink) = match &route.far {
+            Far::Neither => (here(), here()),
+            Far::Source(far) => (of_far(far), here()),
+            Far::Sink(far) => (here(), of_far(far)),
+            Far::Both(..) => return None,
+        };
+        Some(Sites { source, sink })
+    }
+
+    /// Of a session here that somebody has called to read from this host.
+    pub fn of_session(caller: Option<IpAddr>) -> Sites {
+        let sink = caller.map_or_else(|| UNKNOWN.to_owned(), |caller| caller.to_canonical().to_string());
+        Sites { source: here(), sink }
+    }
+}
+
+/// The name of one that was named as far ends are: `[user@]host`, `[address]`, `carrack://host[:port]`.
+pub fn of_word(word: &str) -> String {
+    let word = word.to_ascii_lowercase();
+    let host = word.strip_prefix("carrack://").unwrap_or(&word).trim_end_matches('/');
+    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+    let usual = format!(":{}", Daemon::PORT);
+    let host = match host.strip_suffix(&usual) {
+        Some(name) if name.ends_with(']') || !name.contains(':') => name,
+        _ => host,
+    };
+    host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host).to_owned()
+}
+
+fn here() -> String {
+    uname().nodename().to_string_lossy().to_lowercase()
+}
+
+/// Without the user: who logs in changes nothing about the path. Another port may well be another host behind it.
+fn of_far(far: &FarEnd) -> String {
+    let name = match far {
+        FarEnd::Ssh(host) => host.name.clone(),
+        FarEnd::Daemon(Daemon { name, port: Daemon::PORT }) => name.clone(),
+        FarEnd::Daemon(Daemon { name, port }) if name.parse::<Ipv6Addr>().is_ok() => {
+            format!("[{name}]:{port}")
+        }
+        FarEnd::Daemon(Daemon { name, port }) => format!("{name}:{port}"),
+    };
+    name.to_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::{OsStr, OsString};
+
+    use super::*;
+
+    fn sites(source: &str, sink: &str) -> Option<Sites> {
+        Sites::of_route(&Route::parse(&[OsString::from(source)], OsStr::new(sink)).unwrap())
+    }
+
+    #[test]
+    fn far_ends_are_called_as_they_were_typed() {
+        for (typed, name) in [
+            ("Me@DTN1.Site.org:/a", "dtn1.site.org"),
+            ("dtn1:a", "dtn1"),
+            ("me@[2001:DB8::7]:a", "2001:db8::7"),
+            ("carrack://Dtn1/data/a", "dtn1"),
+            ("carrack://dtn1:7512/data/a", "dtn1"),
+            ("carrack://dtn1:99/data/a", "dtn1:99"),
+            ("carrack://[::1]/data/a", "::1"),
+            ("carrack://[::1]:99/data/a", "[::1]:99"),
+        ] {
+            assert_eq!(sites("a", typed), Some(Sites { source: here(), sink: name.into() }), "{typed}");
+            assert_eq!(sites(typed, "a"), Some(Sites { source: name.into(), sink: here() }), "{typed}");
+            assert_eq!(sites(typed, "other:a"), None, "{typed}");
+        }
+        assert_eq!(sites("a", "b"), Some(Sites { source: here(), sink: here() }));
+    }
+
+    #[test]
+    fn callers_are_called_by_their_addresses() {
+        for (caller, name) in
+            [(Some("10.0.0.1"), "10.0.0.1"), (Some("::ffff:10.0.0.1"), "10.0.0.1"), (None, "unknown")]
+        {
+            let caller = caller.map(|caller| caller.parse().unwrap());
+            assert_eq!(Sites::of_session(caller), Sites { source: here(), sink: name.into() });
+        }
+    }
+
+    #[test]
+    fn what_is_asked_for_is_named_alike() {
+        for (word, name) in [
+            ("dtn1", "dtn1"),
+            ("Me@DTN1", "dtn1"),
+            ("[::1]", "::1"),
+            ("::1", "::1"),
+            ("fe80::7512", "fe80::7512"),
+            ("::1:7512", "::1:7512"),
+            ("[::1]:99", "[::1]:99"),
+            ("[::1]:7512", "::1"),
+            ("dtn1:7512", "dtn1"),
+            ("carrack://dtn1:99/", "dtn1:99"),
+            ("CARRACK://dtn1", "dtn1"),
+            ("", ""),
+        ] {
+            assert_eq!(of_word(word), name, "{word}");
+            assert_eq!(of_word(name), name, "{word}");
+        }
+    }
+}

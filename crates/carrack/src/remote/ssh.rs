@@ -1,0 +1,458 @@
+//! The system's own ssh: how it is started, how its end is read, and that it never outlives the transfer.
+//!
+//! The far side runs `carrack session`; its stdin and stdout are the control channel, its stderr and ssh's own go
+//! where ours goes, so that questions and errors are seen. A program whose name is not `ssh` gets no options of ours:
+//! `PROGRAM [ARGUMENT...] [user@]host carrack session`.
+//!
+//! In the place of `carrack` there may be a command that starts it, such as `sudo -n carrack`.
+
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use carrack_engine::Peer;
+use carrack_model::Protection;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use crate::remote::location::Host;
+use crate::trouble::Trouble;
+
+/// What scp gives its ssh (scp.c): no forwarding, no terminal, nothing of the user's configuration that would put
+/// another command in the place of ours.
+const OPTIONS: [&str; 5] =
+    ["-x", "-T", "-oPermitLocalCommand=no", "-oClearAllForwardings=yes", "-oRemoteCommand=none"];
+
+/// Probes of ssh that may stay without an answer (ServerAliveCountMax, ssh_config(5)).
+const PROBES: u32 = 3;
+
+/// ssh's status for its own errors (ssh(1), EXIT STATUS).
+const STATUS_SSH_FAILED: i32 = 255;
+/// The shell's status for a command that can't be executed (POSIX, 2.8.2).
+const STATUS_NOT_EXECUTABLE: i32 = 126;
+/// The shell's status for a command that was not found.
+const STATUS_NOT_FOUND: i32 = 127;
+
+/// The user's word about a session, which the far side gets in its arguments.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    /// Data may travel so.
+    pub protection: Protection,
+    /// Whether storage targets are asked for where they are shared out.
+    pub shares: bool,
+}
+
+impl From<Protection> for Terms {
+    fn from(protection: Protection) -> Terms {
+        Terms { protection, shares: true }
+    }
+}
+
+/// The program that goes to the far host, with its first arguments; never empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SshCommand {
+    program: String,
+    arguments: Vec<String>,
+}
+
+impl FromStr for SshCommand {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<SshCommand, String> {
+        let mut words = shell_words::split(text).map_err(|error| error.to_string())?.into_iter();
+        let program = words.next().filter(|program| !program.is_empty()).ok_or("a command is needed")?;
+        Ok(SshCommand { program, arguments: words.collect() })
+    }
+}
+
+impl SshCommand {
+    /// Whether it understands OpenSSH's options, as far as its name tells.
+    pub fn is_openssh(&self) -> bool {
+        Path::new(&self.program).file_name().is_some_and(|name| name == "ssh")
+    }
+
+    /// The command with the host, as somebody would type it.
+    fn typed_to(&self, host: &Host) -> String {
+        let words = [&self.program].into_iter().chain(&self.arguments);
+        let words: Vec<_> = words.map(|word| shell_words::quote(word)).collect();
+        format!("{} {host}", words.join(" "))
+    }
+
+    /// Everything before the remote command.
+    fn arguments_to(&self, host: &Host, options: &[&str]) -> Vec<String> {
+        let mut arguments = self.arguments.clone();
+        if self.is_openssh() {
+            arguments.extend(options.iter().map(|&option| option.to_owned()));
+            arguments.push("--".into());
+        }
+        arguments.push(host.to_string());
+        arguments
+    }
+
+    /// ssh ends within about `stall` when the far host has vanished. What the user gave before counts for ssh.
+    fn alive_options(stall: Duration) -> [String; 2] {
+        let interval_s = (stall / PROBES).as_secs().clamp(1, i32::MAX as u64);
+        [format!("-oServerAliveInterval={interval_s}"), format!("-oServerAliveCountMax={PROBES}")]
+    }
+
+    /// Less protection than the default is the user's word, which the far side gets in its arguments: nothing that comes
+    /// over the channel can lower it.
+    fn session_arguments(
+        &self,
+        host: &Host,
+        carrack: &FarCommand,
+        terms: impl Into<Terms>,
+        stall: Duration,
+    ) -> Vec<String> {
+        let Terms { protection, shares } = terms.into();
+        let alive = SshCommand::alive_options(stall);
+        let options: Vec<&str> = OPTIONS.into_iter().chain(alive.iter().map(String::as_str)).collect();
+        let mut arguments = self.arguments_to(host, &options);
+        arguments.extend(carrack.words());
+        arguments.push("session".into());
+        if protection < Protection::default() {
+            arguments.push(format!("--protection={protection}"));
+        }
+        if !shares {
+            arguments.push("--sharing=off".to_owned());
+        }
+        arguments
+    }
+
+    /// The name to dial: what the user's ssh configuration makes of an alias, else what was typed.
+    fn dial_name(&self, host: &Host) -> String {
+        let configured = || {
+            let mut command = Command::new(&self.program);
+            command.args(self.arguments_to(host, &["-G"])).stdin(Stdio::null()).stderr(Stdio::null());
+            parse_host_name(&command.output().ok()?.stdout)
+        };
+        let configured = if self.is_openssh() { configured() } else { None };
+        configured.unwrap_or_else(|| host.name.clone())
+    }
+}
+
+/// The `hostname` line of `ssh -G`.
+fn parse_host_name(output: &[u8]) -> Option<String> {
+    let text = std::str::from_utf8(output).ok()?;
+    let name = text.lines().find_map(|line| line.strip_prefix("hostname "))?.trim();
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
+/// How carrack is started on the far host: its name or path, or a command whose last word it is, as the far shell reads them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FarCommand(String);
+
+impl FromStr for FarCommand {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<FarCommand, String> {
+        let words = shell_words::split(text).map_err(|error| error.to_string())?;
+        let is_one = words.first().is_some_and(|word| !word.is_empty());
+        if is_one { Ok(FarCommand(text.to_owned())) } else { Err("a command is needed".to_owned()) }
+    }
+}
+
+impl fmt::Display for FarCommand {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+impl FarCommand {
+    /// Words that mean nothing to a shell are arguments of their own, as programs without a shell take them (`docker exec`). Anything
+    /// else is one text for the far shell.
+    fn words(&self) -> Vec<String> {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "+-./:=@_,".contains(c);
+        match shell_words::split(&self.0) {
+            Ok(words) if words.iter().all(|word| !word.is_empty() && word.chars().all(is_plain)) => words,
+            _ => vec![self.0.clone()],
+        }
+    }
+}
+
+/// The process that must not be left behind; shared with the thread that waits for signals.
+#[derive(Clone, Default)]
+pub struct Leash(Arc<Mutex<Option<Child>>>);
+
+impl Leash {
+    fn with<R>(&self, act: impl FnOnce(&mut Child) -> R) -> Option<R> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_mut().map(act)
+    }
+
+    fn tie(&self, child: Child) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(child);
+    }
+
+    /// Ends the process if it still runs.
+    pub fn kill(&self) {
+        self.with(|child| {
+            let is_running = matches!(child.try_wait(), Ok(None));
+            // It can only fail for a process that has ended.
+            let _ = if is_running { child.kill().and_then(|()| child.wait().map(drop)) } else { Ok(()) };
+        });
+    }
+
+    /// Whether it held a process and that has ended.
+    pub fn has_ended(&self) -> bool {
+        self.with(|child| !matches!(child.try_wait(), Ok(None))).unwrap_or(false)
+    }
+
+    /// Waits up to `patience` for it to end by itself; then ends it. Its status if it ended by itself.
+    fn wait(&self, patience: Duration) -> Option<ExitStatus> {
+        // Not under the lock: a signal has to get at the process meanwhile. One that was waited for has no descriptor.
+        if let Ok(handle) = self.with(|child| pidfd_open(Pid::from_child(child), PidfdFlags::empty()))? {
+            sleep_until_ended(&handle, patience);
+        }
+        let status = self.with(Child::try_wait)?;
+        if let Ok(Some(status)) = status {
+            return Some(status);
+        }
+        self.kill();
+        None
+    }
+}
+
+/// Returns when the process of this pidfd has ended, or after `patience`.
+fn sleep_until_ended(handle: &OwnedFd, patience: Duration) {
+    let deadline = Instant::now() + patience;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        match poll(&mut [PollFd::new(handle, PollFlags::IN)], Some(&timeout)) {
+            Err(Errno::INTR) => {}
+            _ => return,
+        }
+    }
+}
+
+/// A running ssh.
+pub struct Remote<'a> {
+    command: &'a SshCommand,
+    host: &'a Host,
+    carrack: &'a FarCommand,
+    leash: Leash,
+}
+
+impl Drop for Remote<'_> {
+    fn drop(&mut self) {
+        self.leash.kill();
+    }
+}
+
+impl<'a> Remote<'a> {
+    /// Starts `carrack session` at `host` on these terms; a connection that is silent for `stall` ends. `leash` holds the process
+    /// from then on.
+    pub fn start(
+        command: &'a SshCommand,
+        host: &'a Host,
+        carrack: &'a FarCommand,
+        terms: impl Into<Terms>,
+        stall: Duration,
+        leash: Leash,
+    ) -> Result<(Remote<'a>, Peer), Trouble> {
+        let arguments = command.session_arguments(host, carrack, terms, stall);
+        let (child, input, output) =
+            spawn(&command.program, &arguments).map_err(|error| cannot_start(&command.program, &error))?;
+        leash.tie(child);
+        let remote = Remote { command, host, carrack, leash };
+        Ok((remote, Peer::over_pipes(input, output, command.dial_name(host))))
+    }
+
+    /// Where it leads to.
+    pub fn host(&self) -> &'a Host {
+        self.host
+    }
+
+    /// Waits for its end, after the engine has closed the pipes; what the status says if it is not 0.
+    pub fn stop(self, patience: Duration) -> Option<Trouble> {
+        let status = self.leash.wait(patience);
+        if status.is_some_and(|status| status.success()) {
+            return None;
+        }
+        Some(self.explain(status.and_then(|status| status.code())))
+    }
+
+    /// Why a far side that never said anything ended.
+    fn explain(&self, status: Option<i32>) -> Trouble {
+        let (host, program, carrack) = (self.host, &self.command.program, self.carrack);
+        let same_way = self.command.typed_to(host);
+        match status {
+            Some(STATUS_SSH_FAILED) => Trouble::new(format!("{program} could not connect to {host}"))
+                .hint(format!("try `{same_way} true`; a local name with a colon is written ./NAME")),
+            Some(STATUS_NOT_FOUND) => Trouble::new(format!("{carrack} was not found on {host}"))
+                .hint("install carrack there, or say where it is with --remote-carrack PATH"),
+            Some(STATUS_NOT_EXECUTABLE) => Trouble::new(format!("{carrack} can't be executed on {host}"))
+                .hint("it may be built for another kind of machine, or lack its x bit"),
+            Some(status) => self.unspoken(&format!("ended with status {status}")),
+            None => self.unspoken("was ended by a signal"),
+        }
+    }
+
+    fn unspoken(&self, how: &str) -> Trouble {
+        let (host, carrack) = (self.host, self.carrack);
+        let version = match &*carrack.words() {
+            [text] if *text == carrack.0 => shell_words::quote(&format!("{text} --version")).into_owned(),
+            words => format!("{} --version", words.join(" ")),
+        };
+        Trouble::new(format!("{carrack} on {host} {how} before it said anything"))
+            .hint(format!("try `{} {version}`", self.command.typed_to(host)))
+    }
+}
+
+/// Without this the far side's silence has no reason that ssh could give.
+pub fn silent(host: &Host) -> Trouble {
+    Trouble::new(format!("the far side on {host} said nothing"))
+        .hint("something there, such as a shell's profile, may swallow or close the connection")
+}
+
+/// The process, what it says, and what it hears.
+fn spawn(program: &str, arguments: &[String]) -> io::Result<(Child, OwnedFd, OwnedFd)> {
+    let mut child =
+        Command::new(program).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    match (child.stdout.take(), child.stdin.take()) {
+        (Some(input), Some(output)) => Ok((child, input.into(), output.into())),
+        _ => Err(io::Error::other("it has no pipes")),
+    }
+}
+
+fn cannot_start(program: &str, error: &io::Error) -> Trouble {
+    Trouble::new(format!("can't start {program}: {error}"))
+        .hint("install OpenSSH's client, or name another command with --ssh")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+
+    use carrack_engine::Channel;
+
+    use super::*;
+
+    fn host() -> Host {
+        Host { user: Some("me".into()), name: "::1".into() }
+    }
+
+    const STALL: Duration = Duration::from_secs(60);
+
+    fn far(command: &str) -> FarCommand {
+        command.parse().unwrap()
+    }
+
+    fn shim(script: &str) -> SshCommand {
+        SshCommand { program: "/bin/sh".into(), arguments: vec!["-c".into(), script.into(), "shim".into()] }
+    }
+
+    fn end_of(script: &str) -> Option<Trouble> {
+        let (command, host, carrack) = (shim(script), host(), far("carrack"));
+        let (remote, peer) =
+            Remote::start(&command, &host, &carrack, Protection::Private, STALL, Leash::default()).unwrap();
+        drop(peer);
+        remote.stop(Duration::from_secs(5))
+    }
+
+    #[test]
+    fn openssh_gets_options_and_a_shim_does_not() {
+        let command: SshCommand = "/usr/bin/ssh -p 22 -F 'my config'".parse().unwrap();
+        let arguments =
+            command.session_arguments(&host(), &far("'/opt/my carrack'"), Protection::Private, STALL);
+        assert_eq!(arguments[..4], ["-p", "22", "-F", "my config"]);
+        assert_eq!(arguments[4..9], OPTIONS);
+        assert_eq!(arguments[9..11], ["-oServerAliveInterval=20", "-oServerAliveCountMax=3"]);
+        assert_eq!(arguments[11..], ["--", "me@::1", "'/opt/my carrack'", "session"]);
+
+        let command: SshCommand = "./shim -a".parse().unwrap();
+        let words = |protection| command.session_arguments(&host(), &far("carrack"), protection, STALL);
+        assert_eq!(words(Protection::Private), ["-a", "me@::1", "carrack", "session"]);
+        let alone = Terms { protection: Protection::Private, shares: false };
+        let arguments = command.session_arguments(&host(), &far("carrack"), alone, STALL);
+        assert_eq!(arguments.last().unwrap(), "--sharing=off");
+        let clear = ["-a", "me@::1", "carrack", "session", "--protection=clear"];
+        assert_eq!(words(Protection::Clear), clear);
+    }
+
+    #[test]
+    fn refuses_no_command() {
+        for text in ["", "  ", "''", "ssh 'x"] {
+            assert!(text.parse::<SshCommand>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_far_shell_reads_the_command() {
+        for (command, words) in [
+            ("carrack", &["carrack"][..]),
+            ("sudo -n carrack", &["sudo", "-n", "carrack"]),
+            ("env A=b  /opt/x/carrack", &["env", "A=b", "/opt/x/carrack"]),
+            ("~/bin/carrack", &["~/bin/carrack"]),
+            ("'/opt/my carrack'", &["'/opt/my carrack'"]),
+            ("module load carrack && carrack", &["module load carrack && carrack"]),
+        ] {
+            assert_eq!(far(command).words(), words);
+        }
+        for text in ["", " ", "''", "sudo 'carrack"] {
+            assert!(text.parse::<FarCommand>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn reads_the_configured_name() {
+        assert_eq!(parse_host_name(b"user me\nhostname 10.0.0.1\nport 22\n"), Some("10.0.0.1".into()));
+        assert_eq!(parse_host_name(b"nothing"), None);
+    }
+
+    #[test]
+    fn statuses_are_explained() {
+        assert_eq!(end_of("exit 0"), None);
+        for (script, words) in [
+            ("exit 255", "/bin/sh could not connect to me@::1"),
+            ("exit 127", "carrack was not found on me@::1"),
+            ("exit 126", "can't be executed"),
+            ("exit 2", "ended with status 2"),
+            ("kill -9 $$", "ended by a signal"),
+        ] {
+            let trouble = end_of(script).unwrap();
+            assert!(trouble.message.contains(words) && trouble.hint.is_some(), "{trouble}");
+        }
+    }
+
+    #[test]
+    fn a_missing_program_is_named() {
+        let (command, host) = ("/nonexistent/ssh".parse().unwrap(), host());
+        let carrack = far("carrack");
+        let trouble = Remote::start(&command, &host, &carrack, Protection::Private, STALL, Leash::default())
+            .err()
+            .unwrap();
+        assert!(trouble.message.starts_with("can't start /nonexistent/ssh: "), "{trouble}");
+    }
+
+    #[test]
+    fn pipes_carry_bytes_and_the_words_arrive() {
+        let (command, host, carrack) = (shim("cat; echo \"$@\""), host(), far("carrack"));
+        let (remote, peer) =
+            Remote::start(&command, &host, &carrack, Protection::Private, STALL, Leash::default()).unwrap();
+        let Channel::Pipes { input, output } = peer.channel else { panic!("no pipes") };
+        std::fs::File::from(output).write_all(b"hello ").unwrap();
+        let mut said = String::new();
+        std::fs::File::from(input).read_to_string(&mut said).unwrap();
+        assert_eq!((said.as_str(), peer.host.as_str()), ("hello me@::1 carrack session\n", "::1"));
+        assert_eq!(remote.stop(Duration::from_secs(5)), None);
+    }
+
+    #[test]
+    fn nothing_is_left_behind() {
+        let (command, host, leash) = (shim("exec sleep 1000"), host(), Leash::default());
+        let carrack = far("carrack");
+        let (remote, _peer) =
+            Remote::start(&command, &host, &carrack, Protection::Private, STALL, leash.clone()).unwrap();
+        let started = Instant::now();
+        assert!(remote.stop(Duration::from_millis(50)).is_some());
+        assert!(started.elapsed() < Duration::from_secs(5));
+        assert!(leash.with(|child| child.try_wait().unwrap().is_some()).unwrap());
+    }
+}

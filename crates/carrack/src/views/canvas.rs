@@ -1,0 +1,226 @@
+//! Scalable vector graphics (SVG 1.1) as text: boxes, lines and words at places, in pixels.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+use carrack_model::escape;
+
+use crate::trouble::Trouble;
+
+pub const INK: &str = "#222222";
+
+/// Lines of a grid.
+pub const GRID: &str = "#c8c8c8";
+
+// People who don't tell red from green tell them apart (after Okabe and Ito).
+pub const BLUE: &str = "#0072b2";
+pub const ORANGE: &str = "#d55e00";
+
+pub const TEXT: Font<'static> = Font { size: 12.0, is_bold: false, colour: INK, anchor: Anchor::Start };
+pub const MIDDLE: Font<'static> = Font { anchor: Anchor::Middle, ..TEXT };
+pub const TITLE: Font<'static> = Font { size: 17.0, is_bold: true, ..TEXT };
+
+/// A place.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Point {
+    pub x: f64,
+    pub y: f64,
+}
+
+/// A rectangle.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Area {
+    pub at: Point,
+    pub width: f64,
+    pub height: f64,
+}
+
+/// How a box looks.
+#[derive(Clone, Copy, Debug)]
+pub struct Look<'a> {
+    pub fill: &'a str,
+    /// Of the fill, 0 to 1.
+    pub opacity: f64,
+    pub stroke: &'a str,
+    pub stroke_width: f64,
+    pub radius: f64,
+}
+
+/// Where words stand.
+#[derive(Clone, Copy, Debug)]
+pub enum Anchor {
+    Start,
+    Middle,
+}
+
+/// How words look.
+#[derive(Clone, Copy, Debug)]
+pub struct Font<'a> {
+    pub size: f64,
+    pub is_bold: bool,
+    pub colour: &'a str,
+    pub anchor: Anchor,
+}
+
+/// A picture that grows.
+#[derive(Debug, Default)]
+pub struct Canvas {
+    body: String,
+    width: f64,
+    height: f64,
+}
+
+impl Point {
+    pub fn moved(self, x: f64, y: f64) -> Point {
+        Point { x: self.x + x, y: self.y + y }
+    }
+}
+
+impl Look<'_> {
+    /// Without a frame.
+    pub fn filled(fill: &str, opacity: f64, radius: f64) -> Look<'_> {
+        Look { fill, opacity, stroke: "none", stroke_width: 0.0, radius }
+    }
+}
+
+impl Canvas {
+    /// A box; `hint` is shown while the pointer is over it.
+    pub fn area(&mut self, area: Area, look: Look<'_>, hint: &str) {
+        let Area { at: Point { x, y }, width, height } = area;
+        let Look { fill, opacity, stroke, stroke_width, radius } = look;
+        let line = format!(
+            "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" rx=\"{radius}\" fill=\"{fill}\" \
+             fill-opacity=\"{opacity}\" stroke=\"{stroke}\" stroke-width=\"{stroke_width}\""
+        );
+        self.body.push_str(&line);
+        match hint {
+            "" => self.body.push_str("/>\n"),
+            hint => self.push(format_args!("><title>{}</title></rect>\n", escaped(hint))),
+        }
+        self.reach(x + width, y + height);
+    }
+
+    /// A line from place to place.
+    pub fn line(&mut self, places: &[Point], colour: &str, width: f64) {
+        let points = self.points(places);
+        self.push(format_args!(
+            "<polyline points=\"{points}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"{width}\" stroke-linejoin=\"round\"/>\n"
+        ));
+    }
+
+    /// The surface between places, `opacity` from 0 to 1.
+    pub fn surface(&mut self, places: &[Point], fill: &str, opacity: f64) {
+        let points = self.points(places);
+        self.push(format_args!(
+            "<polygon points=\"{points}\" fill=\"{fill}\" fill-opacity=\"{opacity}\"/>\n"
+        ));
+    }
+
+    fn points(&mut self, places: &[Point]) -> String {
+        places.iter().for_each(|place| self.reach(place.x, place.y));
+        let shown: Vec<String> = places.iter().map(|Point { x, y }| format!("{x:.1},{y:.1}")).collect();
+        shown.join(" ")
+    }
+
+    /// Words whose base line begins (or has its middle) at a place.
+    pub fn words(&mut self, at: Point, font: Font<'_>, text: &str) {
+        let weight = if font.is_bold { " font-weight=\"bold\"" } else { "" };
+        let anchor = match font.anchor {
+            Anchor::Start => "",
+            Anchor::Middle => " text-anchor=\"middle\"",
+        };
+        let (Point { x, y }, Font { size, colour, .. }) = (at, font);
+        self.push(format_args!(
+            "<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"{size}\" fill=\"{colour}\"{weight}{anchor}>{}</text>\n",
+            escaped(text)
+        ));
+        match font.anchor {
+            Anchor::Start => self.reach(x + width_of(text, size), y + size / 3.0),
+            Anchor::Middle => self.reach(x + width_of(text, size) / 2.0, y + size / 3.0),
+        }
+    }
+
+    /// The picture, with so much room to the right and below.
+    pub fn finish(self, margin: f64) -> String {
+        let (width, height) = ((self.width + margin).ceil(), (self.height + margin).ceil());
+        format!(
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" \
+             height=\"{height}\" viewBox=\"0 0 {width} {height}\" font-family=\"DejaVu Sans, Verdana, sans-serif\">\n\
+             <rect width=\"{width}\" height=\"{height}\" fill=\"#ffffff\"/>\n{}</svg>\n",
+            self.body
+        )
+    }
+
+    /// The picture as a part of a page: as wide as there is room, without a background, its colours the page's if they are
+    /// variables. `label` is read out in its place.
+    pub fn inline(self, margin: f64, label: &str) -> String {
+        let (width, height) = ((self.width + margin).ceil(), (self.height + margin).ceil());
+        format!(
+            "<svg viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{}\">\n{}</svg>\n",
+            escaped(label),
+            self.body
+        )
+    }
+
+    fn push(&mut self, text: std::fmt::Arguments<'_>) {
+        // Writing to a string does not fail.
+        let _ = self.body.write_fmt(text);
+    }
+
+    fn reach(&mut self, x: f64, y: f64) {
+        self.width = self.width.max(x);
+        self.height = self.height.max(y);
+    }
+}
+
+/// About: no font's measures are known here. A character of a sans serif is a good half as wide as high.
+pub fn width_of(text: &str, size: f64) -> f64 {
+    text.chars().count() as f64 * size * 0.6
+}
+
+/// Control characters, which XML does not allow, as the terminal gets them; then XML's own.
+pub fn escaped(text: &str) -> String {
+    escaped_markup(&escape(text.as_bytes()))
+}
+
+/// XML's own characters only.
+pub fn escaped_markup(text: &str) -> String {
+    let mut safe = String::new();
+    for character in text.chars() {
+        match character {
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '&' => safe.push_str("&amp;"),
+            '"' => safe.push_str("&quot;"),
+            other => safe.push(other),
+        }
+    }
+    safe
+}
+
+/// Puts a picture into a file.
+pub fn write(picture: &str, path: &Path) -> Result<(), Trouble> {
+    let shown = escape(path.as_os_str().as_encoded_bytes());
+    fs::write(path, picture).map_err(|error| Trouble::new(format!("{shown}: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_picture_holds_everything_that_is_on_it() {
+        let mut canvas = Canvas::default();
+        let look = Look { fill: "#fff", opacity: 1.0, stroke: "#000", stroke_width: 1.0, radius: 3.0 };
+        canvas.area(Area { at: Point { x: 10.0, y: 20.0 }, width: 30.0, height: 40.0 }, look, "a\"<\u{1}");
+        let font = Font { size: 10.0, is_bold: true, colour: "#123", anchor: Anchor::Start };
+        canvas.words(Point { x: 30.0, y: 10.0 }, font, "a & b");
+        canvas.line(&[Point { x: 1.0, y: 2.0 }, Point { x: 3.04, y: 4.0 }], "#000", 2.0);
+        let picture = canvas.finish(5.0);
+        assert!(picture.contains("<polyline points=\"1.0,2.0 3.0,4.0\" fill=\"none\""), "{picture}");
+        assert!(picture.contains("width=\"65\" height=\"65\""), "{picture}");
+        assert!(picture.contains("<title>a&quot;&lt;\\u{1}</title>"), "{picture}");
+        assert!(picture.contains(" font-weight=\"bold\">a &amp; b</text>"), "{picture}");
+    }
+}

@@ -1,0 +1,118 @@
+//! The options that hold: a table for people, JSON lines for machines.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+
+use carrack_model::escape;
+use serde::Serialize;
+
+use crate::options::config::{Origin, Row};
+use crate::views::json::write_line;
+use crate::views::table::Table;
+
+/// A table for each command; a longer one for what has no limit is its last column.
+pub fn write_table(tables: &[(&str, Vec<Row>)], out: &mut impl Write) -> io::Result<()> {
+    for (index, (command, rows)) in tables.iter().filter(|(_, rows)| !rows.is_empty()).enumerate() {
+        if index > 0 {
+            writeln!(out)?;
+        }
+        writeln!(out, "carrack {command}")?;
+        let mut table = Table::headed(&["<OPTION", "<VALUE", "<UNIT", "<FROM", "<DEFAULT"]);
+        for row in rows {
+            let value = row.values.iter().map(shown).collect::<Vec<_>>().join(" ");
+            table.row(&[
+                &row.option,
+                &if row.values.is_empty() { "-" } else { &value },
+                &row.unit.unwrap_or_default(),
+                &row.origin,
+                &if row.default.is_empty() { "-" } else { &row.default },
+            ]);
+        }
+        table.write("  ", out)?;
+    }
+    Ok(())
+}
+
+fn shown(value: &OsString) -> String {
+    escape(value.as_bytes())
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    command: &'a str,
+    option: &'a str,
+    values: Vec<String>,
+    unit: Option<&'static str>,
+    origin: &'static str,
+    place: Option<String>,
+    default: Option<&'a str>,
+}
+
+/// An object for each option.
+pub fn write_json(tables: &[(&str, Vec<Row>)], out: &mut impl Write) -> io::Result<()> {
+    for (command, row) in tables.iter().flat_map(|(command, rows)| rows.iter().map(move |row| (command, row)))
+    {
+        let line = Line {
+            command,
+            option: &row.option,
+            values: row.values.iter().map(shown).collect(),
+            unit: row.unit,
+            origin: match row.origin {
+                Origin::CommandLine => "command line",
+                Origin::Environment(_) => "environment",
+                Origin::Profile(..) => "profile",
+                Origin::File(_) => "file",
+                Origin::Default => "default",
+            },
+            place: Some(row.origin.to_string())
+                .filter(|_| !matches!(row.origin, Origin::CommandLine | Origin::Default)),
+            default: Some(&*row.default).filter(|default| !default.is_empty()),
+        };
+        write_line(&line, out)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::views::output::tests::text_of;
+
+    #[test]
+    fn columns_are_as_wide_as_they_have_to_be() {
+        let row = |option: &str, values: &[&str], unit, origin| Row {
+            option: option.into(),
+            values: values.iter().map(OsString::from).collect(),
+            origin,
+            default: "256MiB".into(),
+            unit,
+        };
+        let variable = Origin::Environment("CARRACK_BUFFER".into());
+        let rows =
+            vec![row("buffer", &["1GiB"], Some("bytes"), variable), row("csv", &[], None, Origin::Default)];
+        let text = text_of(|out| write_table(&[("ls", vec![]), ("cp", rows)], out));
+        let expected = "\
+carrack cp
+  OPTION  VALUE  UNIT   FROM            DEFAULT
+  buffer  1GiB   bytes  CARRACK_BUFFER  256MiB
+  csv     -             default         256MiB
+";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn a_line_says_it_all() {
+        let row = Row {
+            option: "targets".into(),
+            values: vec!["/a".into(), "/b".into()],
+            origin: Origin::Environment("CARRACK_TARGETS".into()),
+            default: String::new(),
+            unit: None,
+        };
+        let text = text_of(|out| write_json(&[("cp", vec![row])], out));
+        let expected = "{\"command\":\"cp\",\"option\":\"targets\",\"values\":[\"/a\",\"/b\"],\"unit\":null,\
+                        \"origin\":\"environment\",\"place\":\"CARRACK_TARGETS\",\"default\":null}\n";
+        assert_eq!(text, expected);
+    }
+}

@@ -1,0 +1,227 @@
+//! One entry of a file system as `carrack ls` and `carrack stat` show it: a name, a line, a table, or a JSON object.
+//!
+//! JSON, one object a line; field names are stable, new ones may come:
+//!
+//! | field | what |
+//! | --- | --- |
+//! | `path`, `path_hex` | `ls`: the name in the directory; `stat`: the path. As in `carrack cp --json` |
+//! | `type` | `file`, `directory`, `symlink`, `pipe`, `socket`, `device`, `other`; `export`, without the following |
+//! | `size_bytes` | of a link those of its text |
+//! | `mode` | permission bits, octal, four digits |
+//! | `uid`, `gid` | numbers there |
+//! | `mtime_seconds`, `mtime_nanoseconds` | since 1970; seconds may be negative |
+
+use std::io::{self, Write};
+
+use carrack_engine::{Browsed, BrowsedKind, Found};
+use carrack_model::escape;
+use serde::Serialize;
+
+use crate::lifetime::{show_moment, show_timestamp};
+use crate::views::json::{self, write_line as write_json_line};
+use crate::views::table::write_facts;
+
+/// How `ls` shows entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// The name's bytes, for a pipe.
+    Bytes,
+    /// The name, escaped for a terminal.
+    Names,
+    /// A line with everything.
+    Long,
+    /// A JSON object.
+    Json,
+}
+
+/// Writes one line for what was found; nothing for what failed.
+pub fn write_line(found: &Found, style: Style, out: &mut dyn Write) -> io::Result<()> {
+    let name = match found {
+        Found::Entry(entry) => &*entry.name,
+        Found::Export(name) => name,
+        Found::Failed { .. } => return Ok(()),
+    };
+    match (style, found) {
+        (Style::Bytes, _) => {
+            out.write_all(name)?;
+            out.write_all(b"\n")
+        }
+        (Style::Names, _) => writeln!(out, "{}", escape(name)),
+        (Style::Long, Found::Entry(entry)) => write_long(entry, out),
+        (Style::Long, _) => {
+            writeln!(out, "{:<10} {:>6} {:>6} {:>15} {:<20} {}", "export", "-", "-", "-", "-", escape(name))
+        }
+        (Style::Json, _) => write_json(name, found, out),
+    }
+}
+
+/// Writes what is known of `path`, a JSON object a line or for people.
+pub fn write_stat(path: &[u8], entry: &Browsed, is_json: bool, out: &mut dyn Write) -> io::Result<()> {
+    if is_json {
+        return write_json(path, &Found::Entry(entry.clone()), out);
+    }
+    writeln!(out, "{}", escape(path))?;
+    let facts = [
+        ("type", kind_name(entry.kind).to_owned()),
+        ("size", format!("{} bytes", entry.size)),
+        ("mode", format!("{:04o} ({})", entry.mode, mode_in_letters(entry))),
+        ("owner", format!("user {}, group {}", entry.uid, entry.gid)),
+        ("modified", show_timestamp(entry.mtime)),
+    ];
+    write_facts(&facts, out)
+}
+
+/// Widths for most numbers: nobody waits for a directory's end to align its lines.
+fn write_long(entry: &Browsed, out: &mut dyn Write) -> io::Result<()> {
+    let Browsed { uid, gid, size, mtime, .. } = entry;
+    let (mode, moment) = (mode_in_letters(entry), show_moment(mtime.seconds));
+    writeln!(out, "{mode} {uid:>6} {gid:>6} {size:>15} {moment} {}", escape(&entry.name))
+}
+
+/// What it is, as `--json` has it.
+pub fn kind_name(kind: BrowsedKind) -> &'static str {
+    match kind {
+        BrowsedKind::File => "file",
+        BrowsedKind::Directory => "directory",
+        BrowsedKind::Symlink => "symlink",
+        BrowsedKind::Pipe => "pipe",
+        BrowsedKind::Socket => "socket",
+        BrowsedKind::Device => "device",
+        BrowsedKind::Other => "other",
+    }
+}
+
+/// As ls(1) has it (POSIX): a letter for the kind, and nine for the bits.
+fn mode_in_letters(entry: &Browsed) -> String {
+    let kind = match entry.kind {
+        BrowsedKind::File => '-',
+        BrowsedKind::Directory => 'd',
+        BrowsedKind::Symlink => 'l',
+        BrowsedKind::Pipe => 'p',
+        BrowsedKind::Socket => 's',
+        BrowsedKind::Device => 'b',
+        BrowsedKind::Other => '?',
+    };
+    let has = |bit: u32| entry.mode & bit != 0;
+    let mut letters = String::from(kind);
+    for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
+        letters.push(if has(0o4 << shift) { 'r' } else { '-' });
+        letters.push(if has(0o2 << shift) { 'w' } else { '-' });
+        letters.push(match (has(special), has(0o1 << shift)) {
+            (true, true) => letter,
+            (true, false) => letter.to_ascii_uppercase(),
+            (false, true) => 'x',
+            (false, false) => '-',
+        });
+    }
+    letters
+}
+
+fn write_json(path: &[u8], found: &Found, out: &mut dyn Write) -> io::Result<()> {
+    let (r#type, facts) = match found {
+        Found::Entry(entry) => (kind_name(entry.kind), Some(Facts::of(entry))),
+        _ => ("export", None),
+    };
+    write_json_line(&Line { path: json::Path::of(path), r#type, facts }, out)
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    #[serde(flatten)]
+    path: json::Path<'a>,
+    r#type: &'static str,
+    #[serde(flatten)]
+    facts: Option<Facts>,
+}
+
+#[derive(Serialize)]
+struct Facts {
+    size_bytes: u64,
+    mode: String,
+    uid: u32,
+    gid: u32,
+    mtime_seconds: i64,
+    mtime_nanoseconds: u32,
+}
+
+impl Facts {
+    fn of(entry: &Browsed) -> Facts {
+        Facts {
+            size_bytes: entry.size,
+            mode: format!("{:04o}", entry.mode),
+            uid: entry.uid,
+            gid: entry.gid,
+            mtime_seconds: entry.mtime.seconds,
+            mtime_nanoseconds: entry.mtime.nanoseconds,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use carrack_model::Timestamp;
+
+    use super::*;
+    use crate::views::output::tests::text_of;
+
+    fn entry(kind: BrowsedKind, mode: u32) -> Browsed {
+        let mtime = Timestamp { seconds: 1_800_000_000, nanoseconds: 5 };
+        Browsed { name: b"a\x1b\xff"[..].into(), kind, size: 7, mtime, mode, uid: 1000, gid: 100 }
+    }
+
+    fn line(found: &Found, style: Style) -> Vec<u8> {
+        let mut out = Vec::new();
+        write_line(found, style, &mut out).unwrap();
+        out
+    }
+
+    fn text(found: &Found, style: Style) -> String {
+        String::from_utf8(line(found, style)).unwrap()
+    }
+
+    #[test]
+    fn lines() {
+        let file = Found::Entry(entry(BrowsedKind::File, 0o644));
+        assert_eq!(line(&file, Style::Bytes), b"a\x1b\xff\n");
+        assert_eq!(text(&file, Style::Names), "a\\u{1b}\\xff\n");
+        let long = "-rw-r--r--   1000    100               7 2027-01-15T08:00:00Z a\\u{1b}\\xff\n";
+        assert_eq!(text(&file, Style::Long), long);
+        let export = Found::Export(b"data"[..].into());
+        assert_eq!(text(&export, Style::Names), "data\n");
+        assert_eq!(text(&export, Style::Long).find("data"), long.find("a\\u"));
+        assert_eq!(text(&export, Style::Json), "{\"path\":\"data\",\"type\":\"export\"}\n");
+        let failed = Found::Failed { path: b"x"[..].into(), detail: "no".into() };
+        assert!(line(&failed, Style::Json).is_empty());
+    }
+
+    #[test]
+    fn json_holds_every_byte() {
+        let file = Found::Entry(entry(BrowsedKind::Symlink, 0o777));
+        let json: serde_json::Value = serde_json::from_slice(&line(&file, Style::Json)).unwrap();
+        assert_eq!(json["path_hex"], "611bff");
+        assert_eq!((&json["type"], &json["mode"]), (&"symlink".into(), &"0777".into()));
+        assert_eq!((&json["mtime_seconds"], &json["size_bytes"]), (&1_800_000_000.into(), &7.into()));
+    }
+
+    #[test]
+    fn modes_are_letters() {
+        for (kind, mode, letters) in [
+            (BrowsedKind::Directory, 0o1777, "drwxrwxrwt"),
+            (BrowsedKind::File, 0o4751, "-rwsr-x--x"),
+            (BrowsedKind::File, 0o6644, "-rwSr-Sr--"),
+            (BrowsedKind::Directory, 0o1770, "drwxrwx--T"),
+            (BrowsedKind::Pipe, 0, "p---------"),
+        ] {
+            assert_eq!(mode_in_letters(&entry(kind, mode)), letters);
+        }
+    }
+
+    #[test]
+    fn a_table_for_people() {
+        let table = text_of(|out| write_stat(b"/d/\n", &entry(BrowsedKind::File, 0o640), false, out));
+        assert!(table.starts_with("/d/\\n\n"), "{table}");
+        for words in ["file", "7 bytes", "0640 (-rw-r-----)", "user 1000, group 100", "08:00:00.000000005Z"] {
+            assert!(table.contains(words), "{words}:\n{table}");
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! What is expected of a storage system, hour by hour, and how far off that will be; `svg.rs` draws it.
+//!
+//! With `--json` one object; field names are stable, new ones may come:
+//!
+//! | field | what |
+//! | --- | --- |
+//! | `name`, `targets` | as it was asked for; how many targets that are |
+//! | `unit` | `bytes_per_s`, or null where a file has its own |
+//! | `capacity` | what it can bear, or null |
+//! | `history` | `days`, `coverage` (0 to 1) |
+//! | `methods` | `hour` and `day`: the names of what was chosen |
+//! | `errors` | `method`, `horizon` (`hour`, `day`), `mae`, `rmse`, `compared` (slots) |
+//! | `hours` | `start` (Unix seconds), `load`, `part` (of the capacity, or null) |
+//! | `steps` | `start`, `step_s`, `loads`: as `hours`, finer |
+
+mod svg;
+
+use std::io::{self, Write};
+
+use carrack_plan::forecast::{Backtest, Forecast, Horizon, Method, STEP_S, Sample};
+use carrack_sharing::health::StorageHistory;
+use serde::Serialize;
+
+use crate::lifetime::show_moment;
+use crate::trouble::tame;
+use crate::views::json::write_line;
+use crate::views::quantity::rate;
+use crate::views::table::Table;
+
+/// A bar for everything that a target can bear.
+const BAR: f64 = 30.0;
+
+/// What a load is measured in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Bytes per second.
+    BytesPerSecond,
+    /// Whatever a file's author has counted.
+    Unnamed,
+}
+
+/// What is known and expected.
+pub struct Report {
+    /// The target's or the file system's name.
+    pub name: String,
+    /// What was measured.
+    pub storage: StorageHistory,
+    /// What follows.
+    pub forecast: Forecast,
+    /// Of the load.
+    pub unit: Unit,
+    /// Now, in Unix seconds.
+    pub now_s: i64,
+}
+
+/// An hour that is to come, with its fields as `--json` has them.
+#[derive(Serialize)]
+pub struct Hour {
+    /// When it begins, in Unix seconds; the first one has begun.
+    #[serde(rename = "start")]
+    pub start_s: i64,
+    /// The mean of what is expected in it.
+    pub load: f64,
+    /// The part of what can be borne, from 0 to 1.
+    pub part: Option<f64>,
+}
+
+impl Unit {
+    /// A load for people.
+    pub fn show(self, load: f64) -> String {
+        match self {
+            Unit::BytesPerSecond => rate(load.round() as u64),
+            Unit::Unnamed => format!("{load:.3}"),
+        }
+    }
+}
+
+impl Report {
+    /// The 24 hours from the one that it is.
+    pub fn hours(&self) -> Vec<Hour> {
+        let first_s = self.now_s.div_euclid(3600) * 3600;
+        let hour = |start_s: i64| {
+            let slots = (start_s..start_s + 3600).step_by(STEP_S as usize);
+            let loads: Vec<f64> = slots.filter_map(|at_s| self.forecast.load_at(at_s)).collect();
+            let mean = loads.iter().sum::<f64>() / loads.len() as f64;
+            (!loads.is_empty()).then(|| Hour { start_s, load: mean, part: self.part(mean) })
+        };
+        (0..24).filter_map(|n| hour(first_s + n * 3600)).collect()
+    }
+
+    /// The part of what it can bear, from 0 to 1.
+    fn part(&self, load: f64) -> Option<f64> {
+        self.storage.capacity.map(|capacity| (load / capacity).min(1.0))
+    }
+
+    /// Days from the first measurement to the last.
+    pub fn days(&self) -> f64 {
+        let mut measured = self.storage.history.measured();
+        let first = measured.next();
+        let (first, last) = (first, measured.last().or(first));
+        let at_s = |sample: Option<Sample>| sample.map_or(0, |sample| sample.at_s);
+        (at_s(last) - at_s(first)) as f64 / 86_400.0
+    }
+
+    /// For programs.
+    pub fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
+        write_line(&self.whole(), out)
+    }
+
+    /// For people.
+    pub fn write_table(&self, out: &mut dyn Write) -> io::Result<()> {
+        writeln!(out, "{}: {}", tame(&self.name), self.what_is_known())?;
+        for (horizon, words, method) in
+            [(Horizon::Hour, "next hour", self.forecast.near), (Horizon::Day, "next day", self.forecast.far)]
+        {
+            writeln!(out, "  {words:<10} by {}: {}", method.name(), self.error(horizon))?;
+            let naive = self.naive_errors(horizon);
+            if !naive.is_empty() {
+                writeln!(out, "  {:<10} MAE of {}", "", naive.join(", of "))?;
+            }
+        }
+        writeln!(out)?;
+        let mut table = Table::headed(&["<HOUR (UTC)", ">EXPECTED", ">LOAD", "<"]);
+        for hour in self.hours() {
+            table.row(&[
+                &show_moment(hour.start_s),
+                &self.unit.show(hour.load),
+                &hour.part.map_or("?".to_owned(), |part| format!("{:.0} %", part * 100.0)),
+                &"#".repeat(hour.part.map_or(0, |part| (part * BAR).round() as usize)),
+            ]);
+        }
+        table.write("", out)
+    }
+
+    fn what_is_known(&self) -> String {
+        let storage = &self.storage;
+        let targets = match storage.targets {
+            1 => String::new(),
+            many => format!("mean of {many} targets; "),
+        };
+        let capacity = match storage.capacity {
+            Some(capacity) => format!("can bear {}", self.unit.show(capacity)),
+            None => "what it can bear is not known".to_owned(),
+        };
+        let covered = storage.history.coverage() * 100.0;
+        format!("{targets}{:.1} days of history, {covered:.0} % of it measured; {capacity}", self.days())
+    }
+
+    fn error(&self, horizon: Horizon) -> String {
+        match self.forecast.error(horizon) {
+            Some(error) => format!("MAE {}, RMSE {}", self.unit.show(error.mae), self.unit.show(error.rmse)),
+            None => "error unknown, there is too little history".to_owned(),
+        }
+    }
+
+    /// What would have been wrong without any thought.
+    fn naive_errors(&self, horizon: Horizon) -> Vec<String> {
+        let naive = [Method::SameAsNow, Method::DayAgo].into_iter();
+        let errors = naive.filter_map(|method| self.forecast.error_of(method, horizon));
+        errors.map(|error| format!("\"{}\" {}", error.method.name(), self.unit.show(error.mae))).collect()
+    }
+
+    fn whole(&self) -> Whole<'_> {
+        let (storage, forecast) = (&self.storage, &self.forecast);
+        Whole {
+            name: &self.name,
+            targets: storage.targets,
+            unit: (self.unit == Unit::BytesPerSecond).then_some("bytes_per_s"),
+            capacity: storage.capacity,
+            history: HistoryJson { days: self.days(), coverage: storage.history.coverage() },
+            methods: MethodsJson { hour: forecast.near.name(), day: forecast.far.name() },
+            errors: &forecast.backtests,
+            hours: self.hours(),
+            steps: StepsJson { start: forecast.start_s, step_s: STEP_S, loads: &forecast.expected },
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Whole<'a> {
+    name: &'a str,
+    targets: usize,
+    unit: Option<&'static str>,
+    capacity: Option<f64>,
+    history: HistoryJson,
+    methods: MethodsJson,
+    errors: &'a [Backtest],
+    hours: Vec<Hour>,
+    steps: StepsJson<'a>,
+}
+
+#[derive(Serialize)]
+struct HistoryJson {
+    days: f64,
+    coverage: f64,
+}
+
+#[derive(Serialize)]
+struct MethodsJson {
+    hour: &'static str,
+    day: &'static str,
+}
+
+#[derive(Serialize)]
+struct StepsJson<'a> {
+    start: i64,
+    step_s: i64,
+    loads: &'a [f64],
+}
+
+#[cfg(test)]
+mod tests {
+    use carrack_plan::forecast::History;
+
+    use super::*;
+    use crate::views::output::tests::text_of;
+
+    pub(super) const NOW_S: i64 = 1_767_484_800 + 10 * 3600 + 1000;
+
+    /// A week of waves, and its forecast.
+    pub(super) fn waves() -> Report {
+        let mut history = History::default();
+        let begin_s = (NOW_S - 8 * 86_400).div_euclid(STEP_S) * STEP_S;
+        for at_s in (begin_s..=NOW_S).step_by(STEP_S as usize) {
+            let noise = (at_s / STEP_S * 7919 % 101) as f64 * 1e5;
+            let load = 100e6 * (1.0 + (at_s as f64 / 86_400.0 * std::f64::consts::TAU).sin()) + noise;
+            history.add(Sample { at_s, load }, NOW_S);
+        }
+        let forecast = history.forecast(NOW_S, 86_400).unwrap();
+        let storage = StorageHistory { targets: 3, history, capacity: Some(250e6) };
+        Report { name: "lfs01".into(), storage, forecast, unit: Unit::BytesPerSecond, now_s: NOW_S }
+    }
+
+    #[test]
+    fn hours_are_those_of_the_clock() {
+        let report = waves();
+        let hours = report.hours();
+        assert_eq!((hours.len(), hours[0].start_s, hours[1].start_s % 3600), (24, NOW_S - 1000, 0));
+        assert!(hours[0].load > 100e6 && hours[8].load < 50e6, "{} {}", hours[0].load, hours[8].load);
+        assert!((7.9..8.1).contains(&report.days()), "{}", report.days());
+        assert_eq!(report.part(500e6), Some(1.0));
+    }
+
+    #[test]
+    fn says_hours_and_errors() {
+        let text = text_of(|out| waves().write_table(out));
+        assert!(
+            text.starts_with("lfs01: mean of 3 targets; 8.0 days of history, 100 % of it measured;"),
+            "{text}"
+        );
+        assert!(text.contains("\n  next day   by ") && text.contains("MAE of \"same as now\" "), "{text}");
+        assert_eq!(text.lines().filter(|line| line.contains(":00:00Z  ")).count(), 24, "{text}");
+        assert!(text.contains("2026-01-04T10:00:00Z") && text.contains(" %  ####"), "{text}");
+    }
+
+    #[test]
+    fn has_every_step_and_every_error() {
+        let text = text_of(|out| waves().write_json(out));
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(
+            (&value["name"], &value["targets"], &value["unit"]),
+            (&"lfs01".into(), &3.into(), &"bytes_per_s".into())
+        );
+        assert_eq!(value["hours"].as_array().unwrap().len(), 24);
+        assert_eq!(value["steps"]["loads"].as_array().unwrap().len(), 289);
+        assert_eq!(value["steps"]["start"], NOW_S / 300 * 300);
+        assert!(value["errors"].as_array().unwrap().iter().any(|error| error["horizon"] == "day"));
+    }
+}

@@ -1,0 +1,158 @@
+//! `carrack forecast --svg`: the load of the last week, and what is expected of the next day with the band in which it mostly
+//! will be.
+
+use carrack_plan::forecast::{Horizon, STEP_S};
+
+use super::Report;
+use crate::lifetime::show_moment;
+use crate::views::canvas::{Area, BLUE, Canvas, GRID, INK, Look, MIDDLE, ORANGE, Point, TEXT, TITLE};
+
+const MARGIN: f64 = 20.0;
+const DAY_S: i64 = 86_400;
+
+/// What is shown of the past.
+const PAST_S: i64 = 7 * DAY_S;
+
+/// Where the curves are.
+const PLOT: Area = Area { at: Point { x: 110.0, y: 60.0 }, width: 860.0, height: 300.0 };
+
+/// Lines across it.
+const LEVELS: i32 = 4;
+
+const MEASURED: &str = BLUE;
+const EXPECTED: &str = ORANGE;
+const BAND_OPACITY: f64 = 0.25;
+
+impl Report {
+    /// The picture.
+    pub fn picture(&self) -> String {
+        let mut drawing = Drawing::new(self);
+        drawing.head();
+        drawing.grid();
+        drawing.measured();
+        drawing.expected();
+        drawing.canvas.finish(MARGIN)
+    }
+}
+
+struct Drawing<'a> {
+    report: &'a Report,
+    canvas: Canvas,
+    start_s: i64,
+    end_s: i64,
+    /// The load at the upper edge.
+    most: f64,
+    /// How far off the forecast mostly is.
+    band: f64,
+}
+
+impl<'a> Drawing<'a> {
+    fn new(report: &'a Report) -> Drawing<'a> {
+        let start_s = report.now_s - PAST_S;
+        let band = report.forecast.error(Horizon::Day).map_or(0.0, |error| error.rmse);
+        let measured = report.storage.history.measured().filter(|sample| sample.at_s >= start_s);
+        let loads = measured.map(|sample| sample.load);
+        let loads = loads.chain(report.forecast.expected.iter().map(|load| load + band));
+        let most = loads.chain(report.storage.capacity).fold(0.0, f64::max);
+        let most = if most > 0.0 { most * 1.05 } else { 1.0 };
+        Drawing { report, canvas: Canvas::default(), start_s, end_s: report.forecast.end_s(), most, band }
+    }
+
+    fn place(&self, at_s: i64, load: f64) -> Point {
+        let along = (at_s - self.start_s) as f64 / (self.end_s - self.start_s) as f64;
+        let up = (load / self.most).clamp(0.0, 1.0);
+        PLOT.at.moved(along * PLOT.width, (1.0 - up) * PLOT.height)
+    }
+
+    fn head(&mut self) {
+        let corner = Point { x: MARGIN, y: MARGIN };
+        let title = format!("{}: load, measured and expected", self.report.name);
+        self.canvas.words(corner.moved(0.0, 14.0), TITLE, &title);
+        let below = Point { x: PLOT.at.x, y: PLOT.at.y + PLOT.height + 50.0 };
+        let band = self.report.unit.show(self.band);
+        let method = self.report.forecast.far.name();
+        for (x, colour, words) in [
+            (0.0, MEASURED, "measured".to_owned()),
+            (
+                120.0,
+                EXPECTED,
+                format!("expected by {method}; the band is {band} up and down (RMSE over a day)"),
+            ),
+        ] {
+            let area = Area { at: below.moved(x, -9.0), width: 10.0, height: 10.0 };
+            self.canvas.area(area, Look::filled(colour, 1.0, 0.0), "");
+            self.canvas.words(below.moved(x + 16.0, 0.0), TEXT, &words);
+        }
+    }
+
+    fn grid(&mut self) {
+        for level in 0..=LEVELS {
+            let load = self.most * f64::from(level) / f64::from(LEVELS);
+            let (left, right) = (self.place(self.start_s, load), self.place(self.end_s, load));
+            self.canvas.line(&[left, right], GRID, 1.0);
+            let words = self.report.unit.show(load);
+            self.canvas.words(Point { x: MARGIN, y: left.y + 4.0 }, TEXT, &words);
+        }
+        let first_day = self.start_s.div_euclid(DAY_S) + 1;
+        for day_s in (first_day * DAY_S..self.end_s).step_by(DAY_S as usize) {
+            let (bottom, top) = (self.place(day_s, 0.0), self.place(day_s, self.most));
+            self.canvas.line(&[bottom, top], GRID, 1.0);
+            // Month and day of 2026-01-04T…
+            let date = show_moment(day_s);
+            self.canvas.words(bottom.moved(0.0, 16.0), MIDDLE, date.get(5..10).unwrap_or_default());
+        }
+        if let Some(capacity) = self.report.storage.capacity {
+            let (left, right) = (self.place(self.start_s, capacity), self.place(self.end_s, capacity));
+            self.canvas.line(&[left, right], INK, 1.0);
+            self.canvas.words(left.moved(4.0, -4.0), TEXT, "what it can bear");
+        }
+        let now_s = self.report.now_s;
+        let (bottom, top) = (self.place(now_s, 0.0), self.place(now_s, self.most));
+        self.canvas.line(&[bottom, top], INK, 1.0);
+        self.canvas.words(top.moved(0.0, -5.0), MIDDLE, "now");
+    }
+
+    /// A line for each time without gaps.
+    fn measured(&mut self) {
+        let samples: Vec<_> =
+            self.report.storage.history.measured().filter(|sample| sample.at_s >= self.start_s).collect();
+        for run in samples.chunk_by(|one, next| next.at_s - one.at_s <= STEP_S) {
+            let places: Vec<Point> =
+                run.iter().map(|sample| self.place(sample.at_s + STEP_S / 2, sample.load)).collect();
+            self.canvas.line(&places, MEASURED, 1.2);
+        }
+    }
+
+    fn expected(&mut self) {
+        let forecast = &self.report.forecast;
+        let steps = forecast.expected.iter().enumerate();
+        let at = |step: usize| forecast.start_s + step as i64 * STEP_S + STEP_S / 2;
+        let line = |off: f64| -> Vec<Point> {
+            steps.clone().map(|(step, load)| self.place(at(step), load + off)).collect()
+        };
+        let (upper, lower, middle) = (line(self.band), line(-self.band), line(0.0));
+        let around: Vec<Point> = upper.into_iter().chain(lower.into_iter().rev()).collect();
+        self.canvas.surface(&around, EXPECTED, BAND_OPACITY);
+        self.canvas.line(&middle, EXPECTED, 1.6);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::waves;
+
+    #[test]
+    fn both_curves_and_the_band_are_on_it() {
+        let mut report = waves();
+        report.name = "a<b".into();
+        let picture = report.picture();
+        let xml = picture.matches("<polyline ").count();
+        assert!(picture.starts_with("<?xml") && picture.contains("a&lt;b: load"), "{picture}");
+        assert_eq!(picture.matches("<polygon ").count(), 1);
+        // Five levels, eight days, what it can bear, now, and the two curves.
+        assert_eq!(xml, 5 + 8 + 1 + 1 + 2);
+        let measured =
+            picture.lines().find(|line| line.contains("#0072b2") && line.contains("polyline")).unwrap();
+        assert!(measured.matches(',').count() > 2000, "a week has 2,016 slots");
+    }
+}

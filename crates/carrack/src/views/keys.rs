@@ -1,0 +1,108 @@
+//! What `carrack keys show` says of a certificate: a paragraph for people, a JSON object for programs.
+
+use std::io::{self, Write};
+
+use carrack_model::escape;
+use carrack_trust::{Certificate, Identity, Standing};
+use serde::Serialize;
+
+use crate::lifetime::show_moment;
+use crate::views::json::write_line;
+use crate::views::table::write_facts;
+
+/// One certificate.
+#[derive(Debug, Serialize)]
+pub struct KeysReport {
+    file: String,
+    subject: String,
+    issuer: String,
+    names: Vec<String>,
+    r#use: String,
+    identity: Option<String>,
+    valid_from: String,
+    valid_until: String,
+    is_valid_now: bool,
+    serial: String,
+    fingerprint: String,
+    standing: &'static str,
+    revoked_since: Option<String>,
+}
+
+impl KeysReport {
+    /// Of a certificate, whom a daemon would take its holder for, and what the authority here knows, if there is one.
+    pub fn new(
+        file: &str,
+        certificate: &Certificate,
+        identity: Option<&Identity>,
+        standing: Option<Standing>,
+        now_s: i64,
+    ) -> KeysReport {
+        KeysReport {
+            file: file.to_owned(),
+            subject: shown(&certificate.subject),
+            issuer: shown(&certificate.issuer),
+            names: certificate.names.iter().map(|name| shown(&name.to_string())).collect(),
+            r#use: certificate.uses.to_string(),
+            identity: identity.map(|identity| identity.name.clone()),
+            valid_from: show_moment(certificate.not_before_s),
+            valid_until: show_moment(certificate.not_after_s),
+            is_valid_now: (certificate.not_before_s..=certificate.not_after_s).contains(&now_s),
+            serial: certificate.serial.clone(),
+            fingerprint: certificate.fingerprint.to_string(),
+            standing: word(standing),
+            revoked_since: if let Some(Standing::Revoked { since_s }) = standing {
+                Some(show_moment(since_s))
+            } else {
+                None
+            },
+        }
+    }
+
+    /// For programs.
+    pub fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
+        write_line(self, out)
+    }
+
+    /// For people.
+    pub fn write_table(&self, out: &mut dyn Write) -> io::Result<()> {
+        let validity = if self.is_valid_now { "" } else { " (NOT VALID NOW)" };
+        writeln!(out, "{}", self.file)?;
+        let facts = [
+            ("subject", self.subject.clone()),
+            ("issuer", self.issuer.clone()),
+            ("names", self.names.join(", ")),
+            ("use", self.r#use.clone()),
+            ("identity", self.identity.clone().unwrap_or_default()),
+            ("valid", format!("{} to {}{validity}", self.valid_from, self.valid_until)),
+            ("serial", self.serial.clone()),
+            ("fingerprint", self.fingerprint.clone()),
+            ("standing", self.standing_in_words()),
+        ];
+        write_facts(&facts, out)
+    }
+
+    fn standing_in_words(&self) -> String {
+        match (self.standing, &self.revoked_since) {
+            (_, Some(since)) => format!("REVOKED since {since}"),
+            ("unknown", _) => "unknown: there is no authority here to ask".to_owned(),
+            ("foreign", _) => "unknown: it is not of the authority here".to_owned(),
+            ("own", _) => "the authority here".to_owned(),
+            _ => "not revoked".to_owned(),
+        }
+    }
+}
+
+fn word(standing: Option<Standing>) -> &'static str {
+    match standing {
+        None => "unknown",
+        Some(Standing::Foreign) => "foreign",
+        Some(Standing::Own) => "own",
+        Some(Standing::Good) => "good",
+        Some(Standing::Revoked { .. }) => "revoked",
+    }
+}
+
+/// What is in a certificate may be anything; a terminal gets it without what would move its cursor.
+fn shown(text: &str) -> String {
+    escape(text.as_bytes())
+}

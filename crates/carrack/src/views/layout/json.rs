@@ -1,0 +1,253 @@
+//! `carrack layout --json`: one object a line and path on stdout. Field names are stable; new ones may come.
+//!
+//! | field | what |
+//! | --- | --- |
+//! | `path`, `path_hex` | as in `carrack cp --json` |
+//! | `type` | `file`, or `directory` |
+//! | `file_system` | `lustre`, `cephfs`, `glusterfs`, `beegfs`, `gpfs`, `set` (of `--targets`), `plain` (any other) |
+//! | `mount_point` | where it is mounted; null if the kernel does not say |
+//! | `size` | bytes of the file, or of all files with `-r`; null for a directory without `-r` |
+//! | `released` | whether the file's data (with `-r`: that of any file) is in an archive only |
+//! | `stripe_size`, `stripe_count`, `pool` | of the widest component; null if unknown; a count of -1 is all targets |
+//! | `mirrors` | copies that the storage keeps; null if unknown |
+//! | `components` | `start`, `end` (null: to the end), `stripe_size`, `stripe_count`, `pool`, `pattern` of each |
+//! | `own_target` | directories only: where what has no layout of its own lies |
+//! | `files`, `released_files` | directories with `-r` only |
+//! | `targets` | `target`, `bytes` of each |
+//! | `imbalance` | the largest of these ÷ their mean |
+//! | `problem` | why the layout or a part of it is not known; absent otherwise |
+//! | `extents` | with `--extents` only: `offset`, `length`, `target` of each |
+//!
+//! `pattern` is `striped`, `overstriped`, `metadata` (beside the inode), `objects` or `whole`.
+
+use std::borrow::Cow;
+use std::io::{self, Write};
+
+use carrack_layout::{ComponentGeometry, FileSystemKind, Geometry, Pattern, STRIPE_COUNT_ALL};
+use serde::{Serialize, Serializer};
+
+use super::{Placement, TargetBytes, What, extents};
+use crate::views::json::{self, write_long_line};
+
+impl Placement {
+    /// Writes the line; a file's extents one by one.
+    pub fn write_json(&self, out: &mut dyn Write, with_extents: bool) -> io::Result<()> {
+        write_long_line(&Line::of(self, with_extents), out)
+    }
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    #[serde(flatten)]
+    path: json::Path<'a>,
+    r#type: &'static str,
+    file_system: &'static str,
+    mount_point: Option<Cow<'a, str>>,
+    size: Option<u64>,
+    released: bool,
+    stripe_size: Option<u64>,
+    stripe_count: Option<i64>,
+    pool: Option<&'a str>,
+    mirrors: Option<u32>,
+    components: Vec<ComponentLine<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    own_target: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    files: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    released_files: Option<u64>,
+    targets: Vec<TargetLine<'a>>,
+    imbalance: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    extents: Option<Extents<'a>>,
+}
+
+/// None of them is held.
+struct Extents<'a>(&'a Placement);
+
+impl Serialize for Extents<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(extents::runs(self.0))
+    }
+}
+
+impl<'a> Line<'a> {
+    fn of(placement: &'a Placement, with_extents: bool) -> Line<'a> {
+        let geometry = placement.geometry.as_ref();
+        let widest = geometry.and_then(Geometry::widest).map(ComponentLine::of);
+        let components = geometry.map_or(&[][..], |geometry| &geometry.components);
+        let target = |target: &'a TargetBytes| TargetLine { target: &target.label, bytes: target.bytes };
+        let (r#type, own_target, size, files, released_files) = match &placement.what {
+            What::File { size, is_released, .. } => {
+                ("file", None, Some(*size), None, u64::from(*is_released))
+            }
+            What::Directory { own_target } => ("directory", Some(own_target), None, None, 0),
+            What::Tree { own_target, size, file_count, released_count, .. } => {
+                ("directory", Some(own_target), Some(*size), Some(*file_count), *released_count)
+            }
+        };
+        Line {
+            path: json::Path::of(&placement.path),
+            r#type,
+            file_system: kind_name(placement.kind),
+            mount_point: placement.mount_point.as_ref().map(|path| path.to_string_lossy()),
+            size,
+            released: released_files > 0,
+            stripe_size: widest.as_ref().and_then(|widest| widest.stripe_size),
+            stripe_count: widest.as_ref().and_then(|widest| widest.stripe_count),
+            pool: widest.and_then(|widest| widest.pool),
+            mirrors: geometry.map(|geometry| geometry.mirrors).filter(|mirrors| *mirrors > 0),
+            components: components.iter().map(ComponentLine::of).collect(),
+            own_target: own_target.map(|target| &**target),
+            files,
+            released_files: files.map(|_| released_files),
+            targets: placement.targets.iter().map(target).collect(),
+            imbalance: placement.imbalance(),
+            problem: placement.problem.as_deref(),
+            extents: with_extents.then_some(Extents(placement)),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct ComponentLine<'a> {
+    start: u64,
+    end: Option<u64>,
+    stripe_size: Option<u64>,
+    stripe_count: Option<i64>,
+    pool: Option<&'a str>,
+    pattern: &'static str,
+}
+
+impl<'a> ComponentLine<'a> {
+    fn of(component: &'a ComponentGeometry) -> ComponentLine<'a> {
+        ComponentLine {
+            start: component.start,
+            end: (component.end < u64::MAX).then_some(component.end),
+            stripe_size: (component.stripe_bytes > 0).then_some(component.stripe_bytes),
+            stripe_count: match component.stripe_count {
+                0 => None,
+                STRIPE_COUNT_ALL => Some(-1),
+                count => Some(count.into()),
+            },
+            pool: component.pool.as_deref(),
+            pattern: pattern_name(component.pattern),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct TargetLine<'a> {
+    target: &'a str,
+    bytes: u64,
+}
+
+fn kind_name(kind: FileSystemKind) -> &'static str {
+    match kind {
+        FileSystemKind::Lustre => "lustre",
+        FileSystemKind::CephFs => "cephfs",
+        FileSystemKind::Gluster => "glusterfs",
+        FileSystemKind::BeeGfs => "beegfs",
+        FileSystemKind::Gpfs => "gpfs",
+        FileSystemKind::Set => "set",
+        FileSystemKind::Plain => "plain",
+    }
+}
+
+/// The name of a pattern, for people too.
+pub(super) fn pattern_name(pattern: Pattern) -> &'static str {
+    match pattern {
+        Pattern::Striped => "striped",
+        Pattern::Overstriped => "overstriped",
+        Pattern::Metadata => "metadata",
+        Pattern::Objects => "objects",
+        Pattern::Whole => "whole",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::views::layout::samples;
+
+    fn line(placement: &Placement, with_extents: bool) -> Value {
+        let mut out = Vec::new();
+        placement.write_json(&mut out, with_extents).unwrap();
+        assert_eq!(out.iter().filter(|byte| **byte == b'\n').count(), 1);
+        serde_json::from_slice(&out).unwrap()
+    }
+
+    #[test]
+    fn a_file_has_all_fields() {
+        let mib = 1 << 20;
+        let expected = json!({
+            "path": "a\n\u{fffd}", "path_hex": "610aff", "type": "file", "file_system": "lustre",
+            "mount_point": "/mnt/lustre", "size": 5 * mib, "released": false, "stripe_size": mib,
+            "stripe_count": 4, "pool": "flash", "mirrors": 1,
+            "components": [
+                {"start": 0, "end": mib, "stripe_size": mib, "stripe_count": 1, "pool": null, "pattern": "striped"},
+                {"start": mib, "end": null, "stripe_size": mib, "stripe_count": 4, "pool": "flash",
+                 "pattern": "striped"},
+            ],
+            "targets": [
+                {"target": "OST0003", "bytes": 2 * mib}, {"target": "OST0000", "bytes": mib},
+                {"target": "OST0001", "bytes": mib}, {"target": "OST0002", "bytes": mib},
+            ],
+            "imbalance": 1.6,
+        });
+        assert_eq!(line(&samples::file(), false), expected);
+    }
+
+    #[test]
+    fn extents_join_the_line() {
+        let value = line(&samples::file(), true);
+        let extents = value["extents"].as_array().unwrap();
+        assert_eq!(extents[1], json!({"offset": 1 << 20, "length": 1 << 20, "target": "OST0001"}));
+        assert_eq!((extents.len(), &value["imbalance"]), (5, &json!(1.6)));
+        assert_eq!(line(&samples::released(), true)["extents"], json!([]));
+    }
+
+    #[test]
+    fn released_files_lie_on_no_target() {
+        let value = line(&samples::released(), false);
+        assert_eq!((&value["released"], &value["targets"]), (&json!(true), &json!([])));
+    }
+
+    #[test]
+    fn directories_have_sums_if_asked_for() {
+        let tree = line(&samples::tree(), false);
+        for (field, expected) in [
+            ("type", json!("directory")),
+            ("file_system", "cephfs".into()),
+            ("files", 3.into()),
+            ("released_files", 1.into()),
+            ("released", true.into()),
+            ("size", (4 << 20).into()),
+            ("own_target", "/ceph".into()),
+            ("imbalance", 1.5.into()),
+            ("problem", "1 file: why".into()),
+            ("stripe_count", Value::Null),
+            ("components", json!([])),
+        ] {
+            assert_eq!(tree[field], expected, "{field}");
+        }
+        let directory = line(&samples::directory(), false);
+        assert_eq!((&directory["size"], &directory["own_target"]), (&Value::Null, &json!("tmpfs")));
+        for absent in ["files", "released_files", "path_hex", "problem", "extents"] {
+            assert!(directory.get(absent).is_none(), "{absent}");
+        }
+    }
+
+    #[test]
+    fn counts_that_are_no_numbers() {
+        let mut file = samples::file();
+        let component = &mut file.geometry.as_mut().unwrap().components[1];
+        (component.stripe_count, component.stripe_bytes) = (STRIPE_COUNT_ALL, 0);
+        let value = line(&file, false);
+        assert_eq!((&value["stripe_count"], &value["stripe_size"]), (&json!(-1), &Value::Null));
+    }
+}

@@ -1,0 +1,119 @@
+//! Asking the file systems about the paths that the user named.
+//!
+//! Reads attributes only: nothing here reads a file's bytes, and what was released to an archive stays there.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use carrack_layout::{FileLayout, FileSystem, FileSystems};
+use carrack_model::escape;
+use carrack_storage::Root;
+use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, fstat, openat};
+
+use super::{Placement, TargetBytes, What, tree};
+use crate::trouble::Trouble;
+
+/// Looks at paths.
+pub struct Looker {
+    file_systems: FileSystems,
+    is_recursive: bool,
+}
+
+impl Looker {
+    /// With `sets` as in [`FileSystems::new`]; `is_recursive` adds up what lies beneath directories.
+    pub fn new(sets: &[PathBuf], is_recursive: bool) -> Result<Looker, Trouble> {
+        let file_systems = FileSystems::new(sets).map_err(|error| {
+            Trouble::new(format!("--targets: {}", escape(error.to_string().as_bytes())))
+                .hint("name each mount once, by its mount point")
+        })?;
+        Ok(Looker { file_systems, is_recursive })
+    }
+
+    /// Where `path` lies; a link is followed.
+    pub fn look(&self, path: &Path) -> Result<Placement, Trouble> {
+        let cannot = |error: io::Error| explain(path, &error);
+        let held = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|errno| cannot(errno.into()))?;
+        let stat = fstat(&held).map_err(|errno| cannot(errno.into()))?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => {
+                let file_system = self.file_systems.of(held.as_fd()).map_err(cannot)?;
+                Ok(self.file(path, &stat, &file_system))
+            }
+            FileType::Directory => {
+                // Opened anew: this mounts what is only mounted when somebody comes.
+                let root = Root::open(path).map_err(cannot)?;
+                let file_system = self.file_systems.of(root.as_fd()).map_err(cannot)?;
+                Ok(match self.is_recursive {
+                    true => tree::sum(path, root, &file_system, &self.file_systems),
+                    false => directory(path, &file_system),
+                })
+            }
+            _ => Err(Trouble::new(format!("{}: not a regular file or directory", shown(path)))
+                .hint("only regular files and directories have a layout")),
+        }
+    }
+
+    fn file(&self, path: &Path, stat: &Stat, file_system: &FileSystem) -> Placement {
+        let size = u64::try_from(stat.st_size).unwrap_or(0);
+        let FileLayout { layout, geometry, is_released, problem } = ask(path, file_system, size);
+        let bytes = if is_released { Vec::new() } else { layout.bytes_per_target(0..size) };
+        let targets = layout.targets().iter().zip(bytes);
+        let targets = targets.map(|(id, bytes)| tree::target_bytes(&self.file_systems, *id, bytes)).collect();
+        let what = What::File { size, is_released, layout };
+        placement(path, file_system, what, Found { geometry, targets, problem })
+    }
+}
+
+/// What is known beside what the path is.
+#[derive(Default)]
+pub(super) struct Found {
+    pub geometry: Option<carrack_layout::Geometry>,
+    pub targets: Vec<TargetBytes>,
+    pub problem: Option<String>,
+}
+
+pub(super) fn placement(path: &Path, file_system: &FileSystem, what: What, found: Found) -> Placement {
+    let Found { geometry, targets, problem } = found;
+    Placement {
+        path: path.as_os_str().as_bytes().into(),
+        kind: file_system.kind(),
+        mount_point: file_system.mount_point().map(Path::to_path_buf),
+        what,
+        geometry,
+        targets,
+        problem,
+    }
+}
+
+/// That of new files, where a directory tells it; not all file systems can be asked so, which is no problem.
+pub(super) fn default_geometry(path: &Path, file_system: &FileSystem) -> Option<carrack_layout::Geometry> {
+    ask(path, file_system, 0).geometry.filter(|geometry| !geometry.components.is_empty())
+}
+
+fn directory(path: &Path, file_system: &FileSystem) -> Placement {
+    let what = What::Directory { own_target: file_system.own_target().label.clone() };
+    let geometry = default_geometry(path, file_system);
+    placement(path, file_system, what, Found { geometry, ..Found::default() })
+}
+
+fn ask(path: &Path, file_system: &FileSystem, size: u64) -> FileLayout {
+    file_system.layout_at(CWD, path.as_os_str().as_bytes(), true, size)
+}
+
+fn shown(path: &Path) -> String {
+    escape(path.as_os_str().as_bytes())
+}
+
+fn explain(path: &Path, error: &io::Error) -> Trouble {
+    let path = shown(path);
+    match error.kind() {
+        io::ErrorKind::NotFound => Trouble::new(format!("{path}: no such file or directory"))
+            .hint("check its spelling; a link may lead nowhere"),
+        io::ErrorKind::PermissionDenied => Trouble::new(format!("{path}: permission denied"))
+            .hint("run as a user who may enter the directories above it"),
+        _ => Trouble::new(format!("{path}: {error}")),
+    }
+}

@@ -1,0 +1,212 @@
+//! Where a path lies, as `carrack layout` tells it: looked up once ([`look`]), then shown as a table or as JSON.
+//!
+//! Owns the value in between and its sums. Showing asks no file system, so that made-up layouts test it.
+
+mod extents;
+mod json;
+mod look;
+mod table;
+mod tree;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use carrack_layout::{FileSystemKind, Geometry};
+use carrack_model::{EntryFailure, TargetId};
+use carrack_plan::Layout;
+
+pub use look::Looker;
+
+/// Where one path lies.
+#[derive(Debug)]
+pub struct Placement {
+    /// As the user named it.
+    path: Box<[u8]>,
+    kind: FileSystemKind,
+    mount_point: Option<PathBuf>,
+    what: What,
+    /// A directory's is that of new files in it, where that is known.
+    geometry: Option<Geometry>,
+    /// A file's in the order of their first bytes, a tree's by name.
+    targets: Vec<TargetBytes>,
+    /// Why the layout, or a part of it, is not known.
+    problem: Option<String>,
+}
+
+/// What was looked at.
+#[derive(Debug)]
+enum What {
+    File {
+        size: u64,
+        /// Its data is in an archive: on no target.
+        is_released: bool,
+        layout: Arc<dyn Layout>,
+    },
+    /// A directory by itself.
+    Directory {
+        /// Where what has no layout of its own lies.
+        own_target: Arc<str>,
+    },
+    /// A directory and all regular files beneath it.
+    Tree {
+        own_target: Arc<str>,
+        /// Of the files, released ones included.
+        size: u64,
+        file_count: u64,
+        released_count: u64,
+        failures: Failures,
+    },
+}
+
+/// Bytes on one target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct TargetBytes {
+    id: TargetId,
+    label: Arc<str>,
+    bytes: u64,
+}
+
+/// Entries of a tree that could not be looked at.
+#[derive(Debug, Default)]
+pub struct Failures {
+    /// The first of them.
+    pub first: Vec<EntryFailure>,
+    /// All of them.
+    pub count: u64,
+}
+
+impl Placement {
+    /// What of a tree could not be looked at; nothing for other paths.
+    pub fn failures(&self) -> Option<&Failures> {
+        match &self.what {
+            What::Tree { failures, .. } => Some(failures),
+            What::File { .. } | What::Directory { .. } => None,
+        }
+    }
+
+    /// Whether there is nothing to show: not even the directory could be listed.
+    pub fn is_void(&self) -> bool {
+        matches!(&self.what, What::Tree { file_count: 0, failures, .. } if failures.count > 0)
+    }
+
+    /// The largest share ÷ the mean over all targets; 1 if all have the same, or there is nothing.
+    fn imbalance(&self) -> f64 {
+        let largest = self.targets.iter().map(|target| target.bytes).max().unwrap_or(0);
+        match self.bytes_placed() {
+            0 => 1.0,
+            sum => largest as f64 * self.targets.len() as f64 / sum as f64,
+        }
+    }
+
+    /// On all targets together; many sparse files may have more than 2^64.
+    fn bytes_placed(&self) -> u128 {
+        self.targets.iter().map(|target| u128::from(target.bytes)).sum()
+    }
+}
+
+#[cfg(test)]
+mod samples {
+    use carrack_layout::{ComponentGeometry, Pattern};
+    use carrack_plan::{Composite, Striped};
+
+    use super::*;
+
+    fn targets(layout: &dyn Layout, size: u64) -> Vec<TargetBytes> {
+        let bytes = layout.bytes_per_target(0..size);
+        let label = |id: &TargetId| format!("OST{:04x}", id.0).into();
+        let targets = layout.targets().iter().zip(bytes);
+        targets.map(|(id, bytes)| TargetBytes { id: *id, label: label(id), bytes }).collect()
+    }
+
+    /// A file of 5 MiB whose first MiB lies on one target and the rest on four in a pool.
+    pub fn file() -> Placement {
+        let first = Striped::new(vec![TargetId(3)], 1 << 20).unwrap();
+        let rest = Striped::new([0, 1, 2, 3].map(TargetId).to_vec(), 1 << 20).unwrap();
+        let layout = Composite::new(vec![(1 << 20, first), (u64::MAX, rest)]).unwrap();
+        let component = |start, end, stripe_count, pool: Option<&str>| ComponentGeometry {
+            start,
+            end,
+            stripe_bytes: 1 << 20,
+            stripe_count,
+            pool: pool.map(str::to_owned),
+            pattern: Pattern::Striped,
+        };
+        let components = vec![component(0, 1 << 20, 1, None), component(1 << 20, u64::MAX, 4, Some("flash"))];
+        Placement {
+            path: b"a\n\xff"[..].into(),
+            kind: FileSystemKind::Lustre,
+            mount_point: Some("/mnt/lustre".into()),
+            geometry: Some(Geometry { components, mirrors: 1 }),
+            targets: targets(&layout, 5 << 20),
+            what: What::File { size: 5 << 20, is_released: false, layout: Arc::new(layout) },
+            problem: None,
+        }
+    }
+
+    /// The same, released.
+    pub fn released() -> Placement {
+        let mut placement = file();
+        if let What::File { is_released, .. } = &mut placement.what {
+            *is_released = true;
+        }
+        placement.targets.clear();
+        placement
+    }
+
+    /// A tree on two OSDs.
+    pub fn tree() -> Placement {
+        let target = |id, label: &str, bytes| TargetBytes { id: TargetId(id), label: label.into(), bytes };
+        Placement {
+            path: b"tree"[..].into(),
+            kind: FileSystemKind::CephFs,
+            mount_point: None,
+            what: What::Tree {
+                own_target: "/ceph".into(),
+                size: 4 << 20,
+                file_count: 3,
+                released_count: 1,
+                failures: Failures::default(),
+            },
+            geometry: None,
+            targets: vec![target(1, "osd.2", 3 << 20), target(2, "osd.10", 1 << 20)],
+            problem: Some("1 file: why".into()),
+        }
+    }
+
+    /// A directory by itself.
+    pub fn directory() -> Placement {
+        let what = What::Directory { own_target: "tmpfs".into() };
+        let (path, problem) = (b"/tmp"[..].into(), None);
+        let kind = FileSystemKind::Plain;
+        Placement { path, kind, mount_point: None, what, geometry: None, targets: Vec::new(), problem }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn imbalance_is_the_largest_share_by_the_mean() {
+        assert_eq!(samples::file().imbalance(), 1.6);
+        assert_eq!(samples::tree().imbalance(), 1.5);
+        assert_eq!((samples::released().imbalance(), samples::directory().imbalance()), (1.0, 1.0));
+    }
+
+    #[test]
+    fn sums_do_not_overflow() {
+        let mut tree = samples::tree();
+        tree.targets.iter_mut().for_each(|target| target.bytes = u64::MAX);
+        assert_eq!(tree.imbalance(), 1.0);
+    }
+
+    #[test]
+    fn a_tree_of_which_nothing_could_be_seen_is_void() {
+        let mut tree = samples::tree();
+        assert!(!tree.is_void());
+        if let What::Tree { file_count, failures, .. } = &mut tree.what {
+            (*file_count, failures.count) = (0, 1);
+        }
+        assert!(tree.is_void() && tree.failures().is_some() && !samples::file().is_void());
+    }
+}

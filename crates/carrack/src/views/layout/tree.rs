@@ -1,0 +1,242 @@
+//! The sum over all regular files beneath a directory.
+//!
+//! Keeps a sum for each target and nothing for each file. The scan's threads ask for the layouts; links are not
+//! followed.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::available_parallelism;
+
+use carrack_layout::{FileSystem, FileSystems};
+use carrack_model::{Entry, EntryFailure, EntryKind, FailureKind, RelPath, Section, TargetId};
+use carrack_storage::{Found, Root, RootKind, Scan, ScanRoot};
+
+use super::look::{self, default_geometry};
+use super::{Failures, Placement, TargetBytes, What};
+use crate::views::quantity::count;
+
+/// Threads for each core: they mostly wait for metadata servers.
+const THREADS_PER_CORE: usize = 2;
+
+/// More than these don't make one metadata server faster.
+const THREADS_MAX: usize = 16;
+
+/// Failures that are kept to be told; the rest is counted.
+const FAILURES_KEPT_MAX: usize = 16;
+
+/// Adds up what lies beneath `root`.
+pub(super) fn sum(
+    path: &Path,
+    root: Root,
+    file_system: &FileSystem,
+    file_systems: &FileSystems,
+) -> Placement {
+    let geometry = default_geometry(path, file_system);
+    let summer = Summer { root: Arc::new(root), file_systems, sums: Mutex::default() };
+    let scan = Scan {
+        roots: vec![ScanRoot { root: summer.root.clone(), what: RootKind::Tree { sink: RelPath::root() } }],
+        threads: available_parallelism()
+            .map_or(1, usize::from)
+            .saturating_mul(THREADS_PER_CORE)
+            .min(THREADS_MAX),
+        destination: None,
+        extras: None,
+        filter: None,
+        record: None,
+    };
+    scan.run(&|found| {
+        summer.found(found);
+        ControlFlow::Continue(())
+    });
+    let sums = summer.sums.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let targets = sums.targets(file_systems);
+    let problem = sums.problem();
+    let what = What::Tree {
+        own_target: file_system.own_target().label.clone(),
+        size: sums.size,
+        file_count: sums.file_count,
+        released_count: sums.released_count,
+        failures: sums.failures,
+    };
+    look::placement(path, file_system, what, look::Found { geometry, targets, problem })
+}
+
+/// A target with its name.
+pub(super) fn target_bytes(file_systems: &FileSystems, id: TargetId, bytes: u64) -> TargetBytes {
+    // Without a number of its own where there are too many.
+    let label = file_systems.target(id).map_or_else(|| "other".into(), |target| target.label);
+    TargetBytes { id, label, bytes }
+}
+
+struct Summer<'a> {
+    root: Arc<Root>,
+    file_systems: &'a FileSystems,
+    sums: Mutex<Sums>,
+}
+
+#[derive(Debug, Default)]
+struct Sums {
+    size: u64,
+    file_count: u64,
+    released_count: u64,
+    bytes: HashMap<TargetId, u64>,
+    problem_count: u64,
+    first_problem: Option<String>,
+    failures: Failures,
+}
+
+impl Summer<'_> {
+    fn found(&self, found: Found) {
+        let sums = match found {
+            Found::Section(section, device) => self.section(&section, device),
+            Found::Failed(failure) => Sums::of_failure(failure),
+            Found::Skipped { .. } => return,
+        };
+        self.sums.lock().unwrap_or_else(PoisonError::into_inner).add(sums);
+    }
+
+    fn section(&self, section: &Section, device: u64) -> Sums {
+        let files = section.entries.iter().filter(|entry| matches!(entry.kind, EntryKind::Regular { .. }));
+        match self.file_system(section, device) {
+            Ok(file_system) if file_system.has_layouts() => self.ask(section, files, &file_system),
+            Ok(file_system) => {
+                let own = file_system.own_target().id;
+                files.fold(Sums::default(), |mut sums, file| {
+                    sums.count(file.size());
+                    sums.place(own, file.size());
+                    sums
+                })
+            }
+            Err(error) => self.unreadable(section, &error),
+        }
+    }
+
+    fn file_system(&self, section: &Section, device: u64) -> std::io::Result<Arc<FileSystem>> {
+        match self.file_systems.known(device) {
+            Some(known) => Ok(known),
+            None => self.file_systems.of(self.root.open_directory(&section.directory.source)?.as_fd()),
+        }
+    }
+
+    fn ask<'e>(
+        &self,
+        section: &Section,
+        files: impl Iterator<Item = &'e Entry>,
+        file_system: &FileSystem,
+    ) -> Sums {
+        let held = match self.root.open_directory(&section.directory.source) {
+            Ok(held) => held,
+            Err(error) => return self.unreadable(section, &error),
+        };
+        let own = file_system.own_target().id;
+        // The own target stands in for empty files that have no place yet; that does not make it one of the tree's.
+        let is_seen = |(id, bytes): &(TargetId, u64)| *bytes > 0 || *id != own;
+        let mut sums = Sums::default();
+        for file in files {
+            let size = file.size();
+            let found = file_system.layout_at(held.as_fd(), &file.name, false, size);
+            sums.count(size);
+            sums.released_count += u64::from(found.is_released);
+            if !found.is_released {
+                let bytes = found.layout.bytes_per_target(0..size);
+                let places = found.layout.targets().iter().copied().zip(bytes);
+                places.filter(is_seen).for_each(|(id, bytes)| sums.place(id, bytes));
+            }
+            if let Some(problem) = found.problem {
+                sums.problem_count += 1;
+                sums.first_problem.get_or_insert(problem);
+            }
+        }
+        sums
+    }
+
+    /// Its directory vanished between the scan's look and this one.
+    fn unreadable(&self, section: &Section, error: &std::io::Error) -> Sums {
+        let path = self.root.full_path(&section.directory.source, b"");
+        Sums::of_failure(EntryFailure { path, kind: FailureKind::Missing, detail: error.to_string() })
+    }
+}
+
+impl Sums {
+    fn of_failure(failure: EntryFailure) -> Sums {
+        Sums { failures: Failures { first: vec![failure], count: 1 }, ..Sums::default() }
+    }
+
+    fn count(&mut self, size: u64) {
+        self.file_count += 1;
+        self.size = self.size.saturating_add(size);
+    }
+
+    fn place(&mut self, target: TargetId, bytes: u64) {
+        let sum = self.bytes.entry(target).or_default();
+        *sum = sum.saturating_add(bytes);
+    }
+
+    fn add(&mut self, other: Sums) {
+        self.size = self.size.saturating_add(other.size);
+        self.file_count += other.file_count;
+        self.released_count += other.released_count;
+        other.bytes.into_iter().for_each(|(target, bytes)| self.place(target, bytes));
+        self.problem_count += other.problem_count;
+        self.first_problem = self.first_problem.take().or(other.first_problem);
+        self.failures.count += other.failures.count;
+        let free = FAILURES_KEPT_MAX - self.failures.first.len();
+        self.failures.first.extend(other.failures.first.into_iter().take(free));
+    }
+
+    /// By name, numbers in them by their value: osd.2 before osd.10.
+    fn targets(&self, file_systems: &FileSystems) -> Vec<TargetBytes> {
+        let targets = self.bytes.iter().map(|(id, bytes)| target_bytes(file_systems, *id, *bytes));
+        let mut targets: Vec<TargetBytes> = targets.collect();
+        targets.sort_by(|a, b| (a.label.len(), &a.label, a.id).cmp(&(b.label.len(), &b.label, b.id)));
+        targets
+    }
+
+    fn problem(&self) -> Option<String> {
+        let first = self.first_problem.as_ref()?;
+        let files = count(self.problem_count, "file", "files");
+        Some(format!("{files}, such as one with: {first}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_some_failures_are_kept_and_all_are_counted() {
+        let mut sums = Sums::default();
+        for index in 0..100u8 {
+            let path = [index].into();
+            sums.add(Sums::of_failure(EntryFailure {
+                path,
+                kind: FailureKind::Missing,
+                detail: String::new(),
+            }));
+        }
+        assert_eq!((sums.failures.count, sums.failures.first.len()), (100, FAILURES_KEPT_MAX));
+        assert_eq!(*sums.failures.first[1].path, [1]);
+    }
+
+    #[test]
+    fn sections_add_up() {
+        let mut sums = Sums::default();
+        for (target, bytes) in [(1, 10), (2, 5), (1, u64::MAX)] {
+            let mut section = Sums::default();
+            section.count(bytes);
+            section.place(TargetId(target), bytes);
+            section.problem_count = 1;
+            section.first_problem = Some(format!("of {bytes}"));
+            sums.add(section);
+        }
+        assert_eq!((sums.file_count, sums.size), (3, u64::MAX));
+        assert_eq!((sums.bytes[&TargetId(1)], sums.bytes[&TargetId(2)]), (u64::MAX, 5));
+        assert_eq!(sums.problem().as_deref(), Some("3 files, such as one with: of 10"));
+        let names: Vec<_> =
+            sums.targets(&FileSystems::new(&[]).unwrap()).into_iter().map(|t| t.id.0).collect();
+        assert_eq!(names, [1, 2]);
+    }
+}

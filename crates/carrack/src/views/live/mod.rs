@@ -1,0 +1,79 @@
+//! `--tui`: the live view. It is drawn on stderr, as the progress line is, by a thread of its own, so that a slow terminal holds up
+//! nothing. What is to stay on the terminal is kept meanwhile, and written when the view has left it.
+
+mod held;
+mod render;
+mod screen;
+mod watch;
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use carrack_model::{Event, escape};
+
+use crate::views::report::{Ending, TalkView, View, Volume};
+use held::Held;
+pub use screen::restore;
+use watch::Watch;
+
+/// What the threads of the view share.
+#[derive(Default)]
+struct Shared {
+    watch: Watch,
+    is_over: bool,
+}
+
+/// Shows a transfer as it goes.
+pub struct LiveView {
+    shared: Arc<Mutex<Shared>>,
+    /// Since the data flows: before that, ssh may have to ask something.
+    drawing: Option<JoinHandle<()>>,
+    talk: TalkView<Held<io::Stderr>>,
+}
+
+impl LiveView {
+    /// Of the copy of these sources.
+    pub fn new(command: &str, sources: &[OsString], destination: &OsStr, volume: Volume) -> LiveView {
+        let sources: Vec<String> = sources.iter().map(|source| escape(source.as_bytes())).collect();
+        let title = format!("carrack {command}  {} → {}", sources.join(" "), escape(destination.as_bytes()));
+        let shared = Shared { watch: Watch::new(title), is_over: false };
+        LiveView {
+            shared: Arc::new(Mutex::new(shared)),
+            drawing: None,
+            talk: TalkView::new(Held::new(io::stderr()), volume, None),
+        }
+    }
+
+    fn begin_to_draw(&mut self) -> io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let started = thread::Builder::new().name("view".into()).spawn(move || screen::run(&shared))?;
+        self.drawing = Some(started);
+        Ok(())
+    }
+}
+
+impl View for LiveView {
+    fn event(&mut self, event: &Event, elapsed: Duration) -> io::Result<()> {
+        lock(&self.shared).watch.update(event, elapsed);
+        if self.drawing.is_none() && matches!(event, Event::Connected { .. } | Event::Progress(_)) {
+            self.begin_to_draw()?;
+        }
+        self.talk.event(event, elapsed)
+    }
+
+    fn end(&mut self, ending: &Ending) -> io::Result<()> {
+        lock(&self.shared).is_over = true;
+        // A panic there has restored the terminal.
+        self.drawing.take().into_iter().for_each(|drawing| drop(drawing.join()));
+        self.talk.out().release();
+        self.talk.end(ending)
+    }
+}
+
+fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,336 @@
+//! The live view on a terminal of any size. Pure: a [`Watch`] becomes cells of a buffer.
+//!
+//! What matters most comes first; what has no room is left out. Shades and marks say what colours say too.
+
+use carrack_model::{FileReport, Fill, LaneReport, Limiter, Progress, Side, TargetReport, escape};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::Widget;
+
+use super::watch::{End, Meter, Track, Watch};
+use crate::size;
+use crate::views::quantity::{clock, grouped, rate};
+use crate::views::report::progress_text;
+
+/// From nothing to much.
+const SHADES: [char; 5] = ['·', '░', '▒', '▓', '█'];
+const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// Columns of a stage's name and of its rate.
+const NAME: usize = 10;
+const RATE: usize = 13;
+
+/// Rows that the targets of one end may take with their names.
+const NAME_ROWS_MAX: usize = 3;
+
+/// Rows that the stages take with the queues between them.
+const STAGE_ROWS: usize = 8;
+
+impl Widget for &Watch {
+    fn render(self, area: Rect, buffer: &mut Buffer) {
+        let (width, height) = (usize::from(area.width), usize::from(area.height));
+        let foot = usize::from(height > 4);
+        let mut rows = self.head(width);
+        // The rest is worth something only where a few rows of it fit.
+        let has_queues = height >= rows.len() + STAGE_ROWS + foot + 3;
+        rows.extend(self.stages(width, has_queues));
+        rows.truncate(height - foot);
+        let rest = height - foot - rows.len();
+        rows.extend(shared_out(self.panels(width), rest));
+        for (y, row) in (area.y..).zip(&rows) {
+            buffer.set_line(area.x, y, row, area.width);
+        }
+        if foot == 1 {
+            buffer.set_line(area.x, area.bottom() - 1, &self.foot(), area.width);
+        }
+    }
+}
+
+impl Watch {
+    fn head(&self, width: usize) -> Vec<Line<'static>> {
+        let time = clock(self.elapsed.as_secs());
+        let title = cut(&self.title, width.saturating_sub(time.len() + 2));
+        let gap = width.saturating_sub(title.chars().count() + time.len());
+        vec![
+            Line::from(vec![Span::styled(title, bold()), Span::raw(" ".repeat(gap)), Span::raw(time)]),
+            Line::from(bar(done_part(&self.progress), width)).style(Style::new().fg(Color::Green)),
+            Line::from(progress_text(&self.progress, &self.pace)),
+        ]
+    }
+
+    /// The stages in the order in which an object passes them, with the queues between them if there is room.
+    fn stages(&self, width: usize, has_queues: bool) -> Vec<Line<'static>> {
+        let Progress { limiter, to_read, to_send, to_write, .. } = self.progress;
+        let found = grouped(self.progress.entries_found);
+        let scan = if self.progress.scan_done { "all found" } else { "found so far" };
+        let row = |stage, name, meter| stage_row(name, meter, limiter == stage, width);
+        let queue = |what, fill| has_queues.then(|| queue_row(what, fill, width));
+        let scan_row =
+            Line::from(format!("{}{:<NAME$}{found} entries, {scan}", mark(limiter == Limiter::Scan), "scan"));
+        let title = format!("stages  {}", self.way);
+        let rows = [
+            has_queues.then(|| heading(&title)),
+            Some(scan_row.style(loud(limiter == Limiter::Scan))),
+            queue("to read", to_read),
+            Some(row(Limiter::SourceStorage, "read", &self.read)),
+            queue("to send", to_send),
+            Some(row(Limiter::Network, "network", &self.sent)),
+            queue("to write", to_write),
+            Some(row(Limiter::SinkStorage, "write", &self.written)),
+        ];
+        rows.into_iter().flatten().collect()
+    }
+
+    /// Everything else, the most important first.
+    fn panels(&self, width: usize) -> Vec<Vec<Line<'static>>> {
+        let targets = self.ends.iter().map(|end| target_rows(end, width));
+        let files = self.files.iter().map(|file| file_row(file, width));
+        let lanes = self.lanes.iter().enumerate().map(|(number, lane)| lane_row(number, lane));
+        let said = self.messages.iter().rev().map(|text| Line::from(format!("  {text}")));
+        let titled = |title: &str, rows: Vec<Line<'static>>| match rows.is_empty() {
+            true => rows,
+            false => [heading(title)].into_iter().chain(rows).collect(),
+        };
+        let others = [
+            titled("large files on their way, the longest first", files.collect()),
+            titled("lanes of the source", lanes.collect()),
+            titled("said, the latest first", said.collect()),
+        ];
+        targets.chain(others).collect()
+    }
+
+    fn foot(&self) -> Line<'static> {
+        let words = match self.is_ending {
+            true => "ending: what is complete stays (again: at once)",
+            false => "q ends; what is complete stays, and the same command goes on",
+        };
+        Line::from(words).style(Style::new().add_modifier(Modifier::DIM))
+    }
+}
+
+/// Gives each panel a heading and a row as long as there are any, then one row after the other to all that have more to show.
+fn shared_out(panels: Vec<Vec<Line<'static>>>, mut rows: usize) -> Vec<Line<'static>> {
+    let mut parts = vec![0; panels.len()];
+    for (part, panel) in parts.iter_mut().zip(&panels) {
+        if rows >= 2 && panel.len() >= 2 {
+            *part = 2;
+            rows -= 2;
+        }
+    }
+    while rows > 0 && parts.iter_mut().zip(&panels).any(|it| has_more(&it)) {
+        for (part, _) in parts.iter_mut().zip(&panels).filter(has_more).take(rows) {
+            *part += 1;
+            rows -= 1;
+        }
+    }
+    panels.into_iter().zip(parts).flat_map(|(panel, part)| panel.into_iter().take(part)).collect()
+}
+
+/// Whether a panel that is shown has more rows than these.
+fn has_more((part, panel): &(&mut usize, &Vec<Line<'static>>)) -> bool {
+    (2..panel.len()).contains(&**part)
+}
+
+fn stage_row(name: &str, meter: &Meter, limits: bool, width: usize) -> Line<'static> {
+    let rate = rate(meter.per_s as u64);
+    let room = width.saturating_sub(2 + NAME + RATE + 10);
+    let limit = if limits { "  limits" } else { "" };
+    Line::from(format!("{}{name:<NAME$}{rate:<RATE$} {}{limit}", mark(limits), curve(meter, room)))
+        .style(loud(limits))
+}
+
+fn queue_row(what: &str, fill: Fill, width: usize) -> Line<'static> {
+    let dim = Style::new().add_modifier(Modifier::DIM);
+    if fill.room == 0 {
+        return Line::from(format!("    {what:<9} not told")).style(dim);
+    }
+    let part = fill.waiting as f64 / fill.room as f64;
+    let numbers = format!("{} of {}", grouped(fill.waiting), grouped(fill.room));
+    let room = width.saturating_sub(34).min(30);
+    Line::from(format!("    {what:<9} {} {numbers}", bar(part, room))).style(dim)
+}
+
+/// A cell for each target, with its name where that takes few rows.
+fn target_rows(end: &End, width: usize) -> Vec<Line<'static>> {
+    let highest = end.targets.iter().map(|target| target.meter.per_s).fold(0.0, f64::max);
+    let place = if end.side == Side::Source { "source" } else { "sink" };
+    let avoided = end.targets.iter().filter(|target| target.report.is_avoided).count();
+    let avoided = if avoided > 0 { format!(", ! avoided: {avoided}") } else { String::new() };
+    let title = format!("{place} targets: {}, █ {}{avoided}", end.targets.len(), rate(highest as u64));
+    let names: Vec<String> =
+        end.targets.iter().map(|target| escape(target.report.label.as_bytes())).collect();
+    let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+    let room = width.saturating_sub(2);
+    let has_names = names.len().div_ceil((room / (longest + 4)).max(1)) <= NAME_ROWS_MAX;
+    let in_a_row = if has_names { room / (longest + 4) } else { room }.max(1);
+    let spans: Vec<Span<'static>> = end
+        .targets
+        .iter()
+        .zip(&names)
+        .map(|(target, name)| match (cell(target, highest), has_names) {
+            ((shade, style), true) => Span::styled(format!("{shade} {name:<longest$}  "), style),
+            ((shade, style), false) => Span::styled(shade, style),
+        })
+        .collect();
+    let rows = spans.chunks(in_a_row).map(|row| {
+        let inset = [Span::raw("  ")].into_iter();
+        Line::from(inset.chain(row.iter().cloned()).collect::<Vec<_>>())
+    });
+    [heading(&title)].into_iter().chain(rows).collect()
+}
+
+fn cell(target: &Track<TargetReport>, highest: f64) -> (String, Style) {
+    if target.report.is_avoided {
+        return ("!".into(), Style::new().fg(Color::Red).add_modifier(Modifier::BOLD));
+    }
+    let part = if highest > 0.0 { target.meter.per_s / highest } else { 0.0 };
+    let step = (part * (SHADES.len() - 1) as f64).ceil() as usize;
+    let colour = [Color::DarkGray, Color::Blue, Color::Cyan, Color::Green, Color::Yellow][step.min(4)];
+    (SHADES[step.min(4)].to_string(), Style::new().fg(colour))
+}
+
+fn lane_row(number: usize, lane: &Track<LaneReport>) -> Line<'static> {
+    let Fill { waiting, room } = lane.report.to_send;
+    let rate = rate(lane.meter.per_s as u64);
+    Line::from(format!(
+        "  {number}  {rate:<RATE$} to send {waiting} of {room}, threads that read: {}",
+        lane.report.readers
+    ))
+}
+
+fn file_row(file: &FileReport, width: usize) -> Line<'static> {
+    let percent = (file.bytes_done.saturating_mul(100)).checked_div(file.bytes).unwrap_or(0);
+    let time = clock(file.open_ms / 1_000);
+    let size = size::show(file.bytes);
+    let path = cut(&escape(&file.path), width.saturating_sub(29));
+    Line::from(format!("  {time:>7} {percent:>3} % {size:>11}  {path}"))
+}
+
+fn done_part(progress: &Progress) -> f64 {
+    let (done, found) = match progress.bytes_found {
+        0 => (progress.entries_done, progress.entries_found),
+        found => (progress.bytes_done, found),
+    };
+    if found == 0 { 0.0 } else { done as f64 / found as f64 }
+}
+
+fn bar(part: f64, width: usize) -> String {
+    let full = (part.clamp(0.0, 1.0) * width as f64).round() as usize;
+    format!("{}{}", "█".repeat(full), "░".repeat(width - full))
+}
+
+/// The latest rates, as high as the highest of them.
+fn curve(meter: &Meter, width: usize) -> String {
+    let shown = meter.past.iter().skip(meter.past.len().saturating_sub(width));
+    let highest = shown.clone().copied().max().unwrap_or(0).max(1) as f64;
+    let height = |rate: &u64| (*rate as f64 / highest * (HEIGHTS.len() - 1) as f64).round() as usize;
+    shown.map(|rate| HEIGHTS[height(rate).min(HEIGHTS.len() - 1)]).collect()
+}
+
+fn heading(words: &str) -> Line<'static> {
+    Line::from(words.to_owned()).style(bold().fg(Color::Cyan))
+}
+
+fn mark(limits: bool) -> &'static str {
+    if limits { "▶ " } else { "  " }
+}
+
+fn loud(is_loud: bool) -> Style {
+    if is_loud { bold().fg(Color::Yellow) } else { Style::new() }
+}
+
+fn bold() -> Style {
+    Style::new().add_modifier(Modifier::BOLD)
+}
+
+/// The end of a text that is too long says more than its beginning.
+fn cut(text: &str, width: usize) -> String {
+    match text.chars().count() {
+        count if count <= width => text.to_owned(),
+        _ if width == 0 => String::new(),
+        count => format!("…{}", text.chars().skip(count + 1 - width).collect::<String>()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    use super::super::watch::tests::busy;
+    use super::*;
+
+    fn shown(watch: &Watch, width: u16, height: u16) -> Vec<String> {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        terminal.draw(|frame| frame.render_widget(watch, frame.area())).unwrap();
+        let buffer = terminal.backend().buffer();
+        let row = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>().trim_end().to_owned();
+        (0..height).map(row).collect()
+    }
+
+    #[test]
+    fn a_usual_terminal_has_everything() {
+        let rows = shown(&busy(), 80, 24);
+        assert!(
+            rows[0].starts_with("carrack cp  tree → host:data") && rows[0].ends_with("0:03"),
+            "{rows:#?}"
+        );
+        assert_eq!(rows[1].chars().filter(|c| *c == '█').count(), 24, "{rows:#?}");
+        assert!(rows[2].starts_with("300.0 MiB/1000.0 MiB, "), "{rows:#?}");
+        let text = rows.join("\n");
+        for words in [
+            "stages  tcp × 8",
+            "2,000 entries, all found",
+            "16,384 of 32,768",
+            "9 of 10",
+            "▶ network",
+            "source targets: 24, █ ",
+            "! avoided: 1",
+            "1:01  25 %",
+            "tree/run0/big\\u{7}.dat",
+            "lanes of the source",
+            "to send 4 of 5, threads that read: 4",
+            "failed: a\\u{1b}: gone",
+            "q ends",
+        ] {
+            assert!(text.contains(words), "{words}\n{text}");
+        }
+        assert_eq!(rows.iter().filter(|row| row.ends_with("limits")).count(), 1, "{text}");
+    }
+
+    #[test]
+    fn a_small_one_has_what_matters() {
+        let rows = shown(&busy(), 40, 10);
+        let text = rows.join("\n");
+        for words in ["0:03", "300.0 MiB/", "scan", "read", "▶ network", "write", "source targets", "q ends"]
+        {
+            assert!(text.contains(words), "{words}\n{text}");
+        }
+        assert!(!text.contains("of 32,768"), "{text}");
+    }
+
+    #[test]
+    fn a_large_one_has_all_rows() {
+        let text = shown(&busy(), 200, 60).join("\n");
+        assert_eq!(text.matches("big\\u{7}.dat").count(), 10, "{text}");
+        assert!(text.contains("OST0023") && text.contains("! OST0003"), "{text}");
+    }
+
+    #[test]
+    fn no_size_is_too_small() {
+        for (width, height) in [(1, 1), (2, 3), (10, 5), (300, 2)] {
+            for watch in [busy(), Watch::default()] {
+                assert_eq!(shown(&watch, width, height).len(), usize::from(height));
+            }
+        }
+    }
+
+    #[test]
+    fn an_older_source_tells_no_queues() {
+        let mut watch = busy();
+        watch.progress.to_send = Fill::default();
+        assert!(shown(&watch, 80, 24).iter().any(|row| row.contains("to send   not told")));
+    }
+}

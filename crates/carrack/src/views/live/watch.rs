@@ -1,0 +1,264 @@
+//! What the live view knows: events in, numbers out. Pure.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use carrack_model::{
+    EntryFailure, Event, FileReport, LaneReport, Notice, Progress, Side, SourceReport, TargetReport, escape,
+};
+
+use crate::trouble::tame;
+use crate::views::report::{Pace, STILL_S};
+
+/// Rates that are remembered: a minute, as counters come twice a second.
+const PAST_MAX: usize = 120;
+
+/// Messages that are remembered.
+const MESSAGES_MAX: usize = 50;
+
+/// Time constant of the smoothing, in seconds: quicker than the progress line's, as the curve stands beside it.
+const SMOOTHING_S: f64 = 2.0;
+
+/// A counter's rate.
+#[derive(Clone, Debug, Default)]
+pub struct Meter {
+    last: Option<(f64, u64)>,
+    /// Smoothed, each second.
+    pub per_s: f64,
+    /// As it was, the latest last.
+    pub past: VecDeque<u64>,
+}
+
+impl Meter {
+    /// It stands so high.
+    fn stands(&mut self, total: u64, at_s: f64) {
+        let (then_s, before) = *self.last.get_or_insert((at_s, total));
+        let seconds = at_s - then_s;
+        if seconds <= 0.0 || total == before && seconds <= STILL_S {
+            return;
+        }
+        self.last = Some((at_s, total));
+        // A new session counts from nothing.
+        let per_s = total.checked_sub(before).unwrap_or(total) as f64 / seconds;
+        let weight = if self.past.is_empty() { 1.0 } else { 1.0 - (-seconds / SMOOTHING_S).exp() };
+        self.per_s += weight * (per_s - self.per_s);
+        if self.past.len() == PAST_MAX {
+            self.past.pop_front();
+        }
+        self.past.push_back(per_s as u64);
+    }
+}
+
+/// A target or lane with its rate.
+#[derive(Clone, Debug, Default)]
+pub struct Track<T> {
+    pub meter: Meter,
+    pub report: T,
+}
+
+/// The targets of one end.
+#[derive(Clone, Debug)]
+pub struct End {
+    pub side: Side,
+    pub targets: Vec<Track<TargetReport>>,
+}
+
+/// A transfer as it is now.
+#[derive(Clone, Debug, Default)]
+pub struct Watch {
+    /// What is copied where, for people.
+    pub title: String,
+    pub elapsed: Duration,
+    /// How the data travels; empty before it does.
+    pub way: String,
+    pub progress: Progress,
+    pub pace: Pace,
+    pub read: Meter,
+    pub sent: Meter,
+    pub written: Meter,
+    pub ends: Vec<End>,
+    pub lanes: Vec<Track<LaneReport>>,
+    /// Those on their way that have been for longest.
+    pub files: Vec<FileReport>,
+    /// The latest last.
+    pub messages: VecDeque<String>,
+    /// Whether it was asked to end.
+    pub is_ending: bool,
+}
+
+impl Watch {
+    /// Of a transfer that begins.
+    pub fn new(title: String) -> Watch {
+        Watch { title, ..Watch::default() }
+    }
+
+    /// Takes in an event.
+    pub fn update(&mut self, event: &Event, elapsed: Duration) {
+        let at_s = elapsed.as_secs_f64();
+        self.elapsed = elapsed;
+        match event {
+            Event::Connected { streams: 0, transport, .. } => self.way = (*transport).to_owned(),
+            Event::Connected { streams, transport, .. } => self.way = format!("{transport} × {streams}"),
+            Event::Progress(progress) => self.progress(progress, at_s),
+            Event::Targets { side, targets } => self.targets(*side, targets, at_s),
+            Event::Source(report) => self.source(report, at_s),
+            Event::Failed(failure) => self.say(failed(failure)),
+            Event::Notice(Notice::Warning(text)) => self.say(format!("warning: {}", tame(text))),
+            Event::Notice(Notice::Loss(loss)) => self.say(format!("warning: {}", tame(&loss.to_string()))),
+            Event::Notice(Notice::Text(text) | Notice::Decision(text)) => self.say(tame(text)),
+            Event::Notice(Notice::Skipped { path, reason }) => {
+                self.say(format!("left out: {}: {}", escape(path), tame(reason)));
+            }
+            Event::Notice(Notice::Detail(_))
+            | Event::Placed(_)
+            | Event::WouldCopy { .. }
+            | Event::WouldDelete { .. }
+            | Event::FileDigest { .. } => {}
+        }
+    }
+
+    fn progress(&mut self, progress: &Progress, at_s: f64) {
+        self.pace.update(progress, self.elapsed);
+        self.read.stands(progress.bytes_read, at_s);
+        self.sent.stands(progress.bytes_sent, at_s);
+        self.written.stands(progress.bytes_moved, at_s);
+        self.progress = *progress;
+    }
+
+    fn targets(&mut self, side: Side, reports: &[TargetReport], at_s: f64) {
+        let place = self.ends.iter().position(|end| end.side == side).unwrap_or_else(|| {
+            self.ends.push(End { side, targets: Vec::new() });
+            self.ends.len() - 1
+        });
+        let known = &mut self.ends[place].targets;
+        for report in reports {
+            let place = known.iter().position(|target| target.report.label == report.label);
+            let place = place.unwrap_or_else(|| {
+                known.push(Track::default());
+                known.len() - 1
+            });
+            known[place].meter.stands(report.bytes, at_s);
+            known[place].report = report.clone();
+        }
+        known.retain(|target| reports.iter().any(|report| report.label == target.report.label));
+    }
+
+    fn source(&mut self, report: &SourceReport, at_s: f64) {
+        self.lanes.resize_with(report.lanes.len(), Track::default);
+        for (lane, told) in self.lanes.iter_mut().zip(&report.lanes) {
+            lane.meter.stands(told.bytes_sent, at_s);
+            lane.report = *told;
+        }
+        self.files.clone_from(&report.open);
+    }
+
+    fn say(&mut self, text: String) {
+        if self.messages.len() == MESSAGES_MAX {
+            self.messages.pop_front();
+        }
+        self.messages.push_back(text);
+    }
+}
+
+fn failed(failure: &EntryFailure) -> String {
+    format!("failed: {}: {}", escape(&failure.path), tame(&failure.detail))
+}
+
+#[cfg(test)]
+pub mod tests {
+    use carrack_model::{FailureKind, Fill, Limiter};
+
+    use super::*;
+
+    /// Three seconds of a transfer between sites.
+    pub fn busy() -> Watch {
+        let mut watch = Watch::new("carrack cp  tree → host:data".into());
+        let connected =
+            Event::Connected { streams: 8, lanes: 2, transport: "tcp", protection: None, cipher: None };
+        watch.update(&connected, Duration::from_millis(500));
+        for second in 1..=3u64 {
+            let elapsed = Duration::from_secs(second);
+            for event in [progress(second), targets(second), source(second)] {
+                watch.update(&event, elapsed);
+            }
+        }
+        let failure =
+            EntryFailure { path: b"a\x1b"[..].into(), kind: FailureKind::Missing, detail: "gone".into() };
+        watch.update(&Event::Failed(failure), Duration::from_secs(3));
+        watch
+    }
+
+    fn progress(second: u64) -> Event {
+        Event::Progress(Progress {
+            entries_found: 2_000,
+            bytes_found: 1_000 << 20,
+            scan_done: true,
+            entries_done: 100 * second,
+            bytes_done: second * (100 << 20),
+            bytes_moved: second * (100 << 20),
+            entries_failed: 1,
+            bytes_read: second * (110 << 20),
+            bytes_sent: second * (105 << 20),
+            to_read: Fill { waiting: 16_384, room: 32_768 },
+            to_send: Fill { waiting: 9, room: 10 },
+            to_write: Fill { waiting: 0, room: 256 },
+            storage_busy: (false, false),
+            limiter: Limiter::Network,
+        })
+    }
+
+    fn targets(second: u64) -> Event {
+        let target = |number: u64| TargetReport {
+            label: format!("OST{number:04}"),
+            bytes: second * (number << 20),
+            is_avoided: number == 3,
+            ..TargetReport::default()
+        };
+        Event::Targets { side: Side::Source, targets: (0..24).map(target).collect() }
+    }
+
+    fn source(second: u64) -> Event {
+        let lane = LaneReport {
+            bytes_sent: second * (50 << 20),
+            to_send: Fill { waiting: 4, room: 5 },
+            readers: 4,
+            ..LaneReport::default()
+        };
+        let file = |number: u64| FileReport {
+            path: format!("tree/run{number}/big\x07.dat").into_bytes().into(),
+            bytes: 4 << 30,
+            bytes_done: 1 << 30,
+            open_ms: 61_000 - 1_000 * number,
+        };
+        let open = (0..10).map(file).collect();
+        Event::Source(SourceReport { lanes: vec![lane; 2], open, ..SourceReport::default() })
+    }
+
+    #[test]
+    fn rates_come_from_counters() {
+        let watch = busy();
+        let near = |meter: &Meter, mib: f64| (meter.per_s / 1_048_576.0 / mib - 1.0).abs() < 0.01;
+        assert!(near(&watch.written, 100.0) && near(&watch.read, 110.0), "{:?}", watch.written);
+        assert_eq!(watch.written.past, [100 << 20, 100 << 20]);
+        assert!(near(&watch.lanes[1].meter, 50.0) && near(&watch.ends[0].targets[20].meter, 20.0));
+        assert_eq!((watch.way.as_str(), watch.files.len()), ("tcp × 8", 10));
+        assert_eq!(watch.messages, ["failed: a\\u{1b}: gone"]);
+    }
+
+    #[test]
+    fn a_new_session_counts_from_nothing() {
+        let mut watch = busy();
+        watch.update(&progress(1), Duration::from_secs(4));
+        assert_eq!(watch.written.past.back(), Some(&(100 << 20)));
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let mut watch = busy();
+        for second in 4..500 {
+            watch.update(&progress(second), Duration::from_secs(second));
+            watch.update(&Event::Notice(Notice::Text("t".into())), Duration::from_secs(second));
+        }
+        assert_eq!((watch.written.past.len(), watch.messages.len()), (PAST_MAX, MESSAGES_MAX));
+    }
+}

@@ -1,0 +1,197 @@
+//! Metadata that differ, as `carrack verify` tells them: some words, or a JSON object of strings.
+
+use carrack_engine::MetadataDifference;
+use carrack_model::{APPEND_ONLY, Account, FileFlags, IMMUTABLE, NO_DUMP, Side, escape};
+use serde::Serialize;
+
+use crate::lifetime::show_timestamp;
+use crate::views::verify::side_name;
+
+/// One difference. What is not there at an end is null.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub struct MetadataLine {
+    of: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    source: Option<String>,
+    destination: Option<String>,
+}
+
+impl MetadataLine {
+    /// With both values as text.
+    pub fn of(difference: &MetadataDifference) -> MetadataLine {
+        use MetadataDifference as Found;
+        let both = |of, source, destination| MetadataLine {
+            of,
+            name: None,
+            source: Some(source),
+            destination: Some(destination),
+        };
+        match difference {
+            Found::Mode { source, sink } => both("mode", mode(*source), mode(*sink)),
+            Found::Time { source, sink } => both("time", show_timestamp(*source), show_timestamp(*sink)),
+            Found::Owner { source, sink } => both("owner", account(source), account(sink)),
+            Found::Group { source, sink } => both("group", account(source), account(sink)),
+            Found::Flags { source, sink } => both("flags", flags(*source), flags(*sink)),
+            Found::Holes { source, sink } => {
+                both("holes", format!("{source} bytes"), format!("{sink} bytes"))
+            }
+            Found::Attribute { name, in_source, in_sink } => {
+                let value = |is_there: &bool| is_there.then(|| "a value".to_owned());
+                let value_of_sink = match (in_source, in_sink) {
+                    (true, true) => Some("another value".to_owned()),
+                    _ => value(in_sink),
+                };
+                MetadataLine {
+                    name: Some(escape(name)),
+                    source: value(in_source),
+                    destination: value_of_sink,
+                    ..both("attribute", String::new(), String::new())
+                }
+            }
+            Found::AttributesUnread { side, detail } => {
+                let told = |end| (*side == end).then(|| format!("can't be read: {detail}"));
+                MetadataLine {
+                    of: "attribute",
+                    name: None,
+                    source: told(Side::Source),
+                    destination: told(Side::Sink),
+                }
+            }
+            Found::HardLink { with, linked_at } => {
+                let told = |end| if *linked_at == end { "one file" } else { "another file" }.to_owned();
+                MetadataLine {
+                    name: Some(escape(with)),
+                    ..both("hard-link", told(Side::Source), told(Side::Sink))
+                }
+            }
+        }
+    }
+}
+
+/// For people: what is there, and what should be.
+pub fn in_words(difference: &MetadataDifference) -> String {
+    use MetadataDifference as Found;
+    match difference {
+        Found::Attribute { name, in_source, in_sink } => {
+            let name = attribute_name(name);
+            match (in_source, in_sink) {
+                (true, true) => format!("{name} has another value"),
+                (true, false) => format!("{name} is missing"),
+                _ => format!("{name} is not at the source"),
+            }
+        }
+        Found::AttributesUnread { side, detail } => {
+            format!("attributes can't be read at the {}: {detail}", side_name(*side))
+        }
+        Found::HardLink { with, linked_at: Side::Source } => {
+            format!("not the same file as {}, as at the source", escape(with))
+        }
+        Found::HardLink { with, .. } => {
+            format!("the same file as {}, unlike at the source", escape(with))
+        }
+        _ => {
+            let MetadataLine { of, source, destination, .. } = MetadataLine::of(difference);
+            let (source, destination) = (source.unwrap_or_default(), destination.unwrap_or_default());
+            format!("{of} {destination} where {source} should be")
+        }
+    }
+}
+
+/// ACLs are attributes to Linux, and not to people.
+fn attribute_name(name: &[u8]) -> String {
+    match name {
+        b"system.posix_acl_access" => "the access ACL".to_owned(),
+        b"system.posix_acl_default" => "the default ACL".to_owned(),
+        name => format!("attribute {}", escape(name)),
+    }
+}
+
+fn mode(mode: u32) -> String {
+    format!("{mode:04o}")
+}
+
+fn account(account: &Account) -> String {
+    match (account.number, &*account.name) {
+        (0, _) => "root".to_owned(),
+        (number, b"") => number.to_string(),
+        (number, name) => format!("{} ({number})", escape(name)),
+    }
+}
+
+/// By the names that `chattr(1)` gives them.
+fn flags(flags: FileFlags) -> String {
+    let named = [(IMMUTABLE, "immutable"), (APPEND_ONLY, "append-only"), (NO_DUMP, "no-dump")];
+    let set: Vec<&str> =
+        named.into_iter().filter(|(flag, _)| flags.set() & flag != 0).map(|(_, name)| name).collect();
+    if set.is_empty() { "none".to_owned() } else { set.join(",") }
+}
+
+#[cfg(test)]
+mod tests {
+    use carrack_model::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn each_difference_says_what_is_there_and_what_should_be() {
+        use MetadataDifference as Found;
+        let account = |number, name: &str| Account { number, name: name.as_bytes().into() };
+        let time = |nanoseconds| Timestamp { seconds: 1_000_000_000, nanoseconds };
+        let (name, with) = (b"user.a\n".as_slice(), b"a/b".as_slice());
+        let attribute = |in_source, in_sink| Found::Attribute { name: name.into(), in_source, in_sink };
+        for (difference, words) in [
+            (Found::Mode { source: 0o644, sink: 0o4600 }, "mode 4600 where 0644 should be"),
+            (
+                Found::Time { source: time(7), sink: time(0) },
+                "time 2001-09-09T01:46:40.000000000Z where 2001-09-09T01:46:40.000000007Z should be",
+            ),
+            (
+                Found::Owner { source: account(7, "alice"), sink: account(0, "") },
+                "owner root where alice (7) should be",
+            ),
+            (Found::Group { source: account(8, ""), sink: account(9, "") }, "group 9 where 8 should be"),
+            (
+                Found::Flags { source: FileFlags::new(0x70, 0x50), sink: FileFlags::new(0x70, 0) },
+                "flags none where immutable,no-dump should be",
+            ),
+            (Found::Holes { source: 70_000, sink: 0 }, "holes 0 bytes where 70000 bytes should be"),
+            (attribute(true, true), "attribute user.a\\n has another value"),
+            (attribute(true, false), "attribute user.a\\n is missing"),
+            (attribute(false, true), "attribute user.a\\n is not at the source"),
+            (
+                Found::Attribute {
+                    name: b"system.posix_acl_access"[..].into(),
+                    in_source: true,
+                    in_sink: true,
+                },
+                "the access ACL has another value",
+            ),
+            (
+                Found::AttributesUnread { side: Side::Sink, detail: "no".into() },
+                "attributes can't be read at the destination: no",
+            ),
+            (
+                Found::HardLink { with: with.into(), linked_at: Side::Source },
+                "not the same file as a/b, as at the source",
+            ),
+            (
+                Found::HardLink { with: with.into(), linked_at: Side::Sink },
+                "the same file as a/b, unlike at the source",
+            ),
+        ] {
+            assert_eq!(in_words(&difference), words);
+        }
+    }
+
+    #[test]
+    fn json_has_null_for_what_is_not_there() {
+        let missing =
+            MetadataDifference::Attribute { name: b"user.a"[..].into(), in_source: true, in_sink: false };
+        let line = serde_json::to_string(&MetadataLine::of(&missing)).unwrap();
+        assert_eq!(line, r#"{"of":"attribute","name":"user.a","source":"a value","destination":null}"#);
+        let mode = MetadataLine::of(&MetadataDifference::Mode { source: 0o755, sink: 0o700 });
+        let line = serde_json::to_string(&mode).unwrap();
+        assert_eq!(line, r#"{"of":"mode","source":"0755","destination":"0700"}"#);
+    }
+}

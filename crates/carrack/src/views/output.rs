@@ -1,0 +1,106 @@
+//! How reports get to stdout, and what it means that one does not.
+
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::path::Path;
+
+use crate::exit::Exit;
+use crate::trouble::Trouble;
+use crate::views::canvas;
+
+/// Writes a report to stdout.
+pub fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    write(&mut out)?;
+    out.flush()
+}
+
+/// What came of writing. A reader who leaves early has seen enough.
+pub fn written(result: io::Result<()>) -> Result<Exit, Trouble> {
+    match result {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(unwritten(&error)),
+        _ => Ok(Exit::Complete),
+    }
+}
+
+/// Writes a report to stdout, and its picture to a file where one is named; tells what can't be written.
+pub fn print_with_picture(
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    picture: Option<(&Path, String)>,
+) -> Exit {
+    let count = 1 + u64::from(picture.is_some());
+    let printed = written(print(write)).map(drop);
+    let drawn = picture.map_or(Ok(()), |(path, picture)| canvas::write(&picture, path));
+    let troubles = [printed, drawn].into_iter().filter_map(Result::err);
+    let failed = troubles.inspect(Trouble::tell).count() as u64;
+    Exit::of_counts(count - failed, failed)
+}
+
+/// That stdout can't be written.
+pub fn unwritten(error: &io::Error) -> Trouble {
+    Trouble::new(format!("writing to stdout: {error}"))
+}
+
+/// Tells that stdout can't be written. A reader who left knows it.
+pub fn tell_unwritten(error: &io::Error) {
+    if error.kind() != ErrorKind::BrokenPipe {
+        unwritten(error).tell();
+    }
+}
+
+/// Reports one after the other on stdout, until that can't be written; an empty line is between those for people.
+pub struct Reports {
+    out: BufWriter<io::Stdout>,
+    is_json: bool,
+    done: u64,
+    failed: u64,
+    /// Whether nothing more can be written.
+    pub is_over: bool,
+}
+
+impl Reports {
+    /// None so far.
+    pub fn new(is_json: bool) -> Reports {
+        Reports { out: BufWriter::new(io::stdout()), is_json, done: 0, failed: 0, is_over: false }
+    }
+
+    /// Writes one at once, so that it stands before what is told of the next.
+    pub fn write(&mut self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) {
+        if self.is_over {
+            return;
+        }
+        let blank = if self.is_json || self.done == 0 { "" } else { "\n" };
+        let written = self.out.write_all(blank.as_bytes()).and_then(|()| write(&mut self.out));
+        match written.and_then(|()| self.out.flush()) {
+            Ok(()) => self.done += 1,
+            Err(error) => {
+                tell_unwritten(&error);
+                (self.failed, self.is_over) = (self.failed + 1, true);
+            }
+        }
+    }
+
+    /// Tells why there is none.
+    pub fn fail(&mut self, trouble: &Trouble) {
+        self.failed += 1;
+        trouble.tell();
+    }
+
+    /// The code.
+    pub fn exit(self) -> Exit {
+        // What is still in the buffer after an error can't be written either.
+        let _ = self.out.into_parts();
+        Exit::of_counts(self.done, self.failed)
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// What is written as text.
+    pub fn text_of(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> String {
+        let mut out = Vec::new();
+        write(&mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+}

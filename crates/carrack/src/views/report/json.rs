@@ -1,0 +1,444 @@
+//! `--json`: one object a line on stdout, for machines. Field names are stable; new ones may come.
+//!
+//! Every object has `event` (what happened) and `seconds` (since the start). The last object is the `summary`, with the exit code.
+//!
+//! | event | fields |
+//! | --- | --- |
+//! | `placed` | `path` (what the only source is called within the destination; empty if it becomes the destination, or if there are several), `nesting` (`never`; `inside`: a directory goes into one that is there; `next time`: it would if the same command were run again) |
+//! | `connected` | `streams`, `lanes`, `transport` (`tcp`, `ssh pipe`, `local`) |
+//! | `progress` | `entries_found`, `bytes_found`, `scan_done`, `entries_done`, `bytes_done`, `entries_failed`, `bytes_read`, `bytes_sent`, `to_read`, `to_send`, `to_write` (each `waiting`, `room`), `limiter` |
+//! | `source` | `lanes`, `size_counts`, `open`, `slowest`: see `SourceLine` |
+//! | `targets` | `side`, `targets`: see `TargetReport` |
+//! | `would_copy` | `path`, `size_bytes` |
+//! | `would_delete` | `path` |
+//! | `file_digest` | `path`, `size_bytes`, `blake3` |
+//! | `failed` | `path`, `kind`, `side`, `detail`, `hint` |
+//! | `skipped` | `path`, `reason` |
+//! | `notice`, `warning`, `decision` | `text` |
+//! | `loss` | `text`, `count`: what the destination could not keep of one kind |
+//! | `summary` | see `SummaryLine` below: counts, rate, protection, errors, `exit_code` |
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use carrack_model::{
+    Cipher, EntryFailure, Event, FileReport, LaneReport, Notice, Progress, Protection, Side, SourceReport,
+    TargetReport,
+};
+use serde::Serialize;
+
+use super::{Ending, View};
+use crate::exit::{End, Exit};
+use crate::trouble::Trouble;
+use crate::views::json::{Path, hex, write_line};
+use crate::views::quantity::bytes_per_s;
+
+/// Writes the events to stdout.
+pub struct JsonView<W: Write + Send> {
+    out: W,
+}
+
+impl<W: Write + Send> JsonView<W> {
+    /// `out` should be buffered by lines, so that a reader sees what happens when it happens.
+    pub fn new(out: W) -> JsonView<W> {
+        JsonView { out }
+    }
+
+    fn write(&mut self, body: Body<'_>, elapsed: Duration) -> io::Result<()> {
+        write_line(&Line { seconds: round_ms(elapsed), body }, &mut self.out)
+    }
+}
+
+impl<W: Write + Send> View for JsonView<W> {
+    fn event(&mut self, event: &Event, elapsed: Duration) -> io::Result<()> {
+        self.write(Body::of(event), elapsed)
+    }
+
+    fn end(&mut self, ending: &Ending) -> io::Result<()> {
+        self.write(Body::Summary(Box::new(SummaryLine::of(ending))), ending.elapsed)?;
+        self.out.flush()
+    }
+}
+
+fn round_ms(elapsed: Duration) -> f64 {
+    elapsed.as_millis() as f64 / 1_000.0
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    #[serde(flatten)]
+    body: Body<'a>,
+    seconds: f64,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+enum Body<'a> {
+    Placed {
+        #[serde(flatten)]
+        path: Path<'a>,
+        nesting: &'static str,
+    },
+    Connected {
+        streams: u32,
+        lanes: u32,
+        transport: &'a str,
+        protection: Option<&'static str>,
+        cipher: Option<&'static str>,
+    },
+    Progress(&'a Progress),
+    WouldCopy {
+        #[serde(flatten)]
+        path: Path<'a>,
+        size_bytes: u64,
+    },
+    WouldDelete {
+        #[serde(flatten)]
+        path: Path<'a>,
+    },
+    FileDigest {
+        #[serde(flatten)]
+        path: Path<'a>,
+        size_bytes: u64,
+        blake3: String,
+    },
+    Failed(FailedLine<'a>),
+    Skipped {
+        #[serde(flatten)]
+        path: Path<'a>,
+        reason: &'a str,
+    },
+    Notice {
+        text: &'a str,
+    },
+    Warning {
+        text: &'a str,
+    },
+    Decision {
+        text: &'a str,
+    },
+    Loss {
+        text: String,
+        count: u64,
+    },
+    Source(SourceLine<'a>),
+    Targets {
+        side: &'static str,
+        targets: &'a [TargetReport],
+    },
+    Summary(Box<SummaryLine<'a>>),
+}
+
+impl<'a> Body<'a> {
+    fn of(event: &'a Event) -> Body<'a> {
+        match event {
+            Event::Placed(arrival) => Body::Placed {
+                path: Path::of(arrival.name.as_deref().unwrap_or_default()),
+                nesting: arrival.nesting.name(),
+            },
+            Event::Connected { streams, lanes, transport, protection, cipher } => Body::Connected {
+                streams: *streams,
+                lanes: *lanes,
+                transport,
+                protection: protection.map(Protection::name),
+                cipher: cipher.map(Cipher::name),
+            },
+            Event::Progress(progress) => Body::Progress(progress),
+            Event::WouldDelete { path } => Body::WouldDelete { path: Path::of(path) },
+            Event::WouldCopy { path, size } => Body::WouldCopy { path: Path::of(path), size_bytes: *size },
+            Event::FileDigest { path, size, digest } => {
+                Body::FileDigest { path: Path::of(path), size_bytes: *size, blake3: hex(digest) }
+            }
+            Event::Targets { side, targets } => Body::Targets { side: side_name(*side), targets },
+            Event::Failed(failure) => Body::Failed(FailedLine::of(failure)),
+            Event::Notice(Notice::Skipped { path, reason }) => Body::Skipped { path: Path::of(path), reason },
+            Event::Notice(Notice::Text(text) | Notice::Detail(text)) => Body::Notice { text },
+            Event::Notice(Notice::Warning(text)) => Body::Warning { text },
+            Event::Notice(Notice::Decision(text)) => Body::Decision { text },
+            Event::Notice(Notice::Loss(loss)) => Body::Loss { text: loss.to_string(), count: loss.count },
+            Event::Source(report) => Body::Source(SourceLine::of(report)),
+        }
+    }
+}
+
+/// The source in detail.
+#[derive(Serialize)]
+struct SourceLine<'a> {
+    lanes: &'a [LaneReport],
+    /// Regular files found so far by the number of bits of their sizes: 0 bytes, 1, 2 to 3, 4 to 7 and so on.
+    size_counts: &'a [u64],
+    /// Large files on their way.
+    open: Vec<FileLine<'a>>,
+    /// Large files that are complete.
+    slowest: Vec<FileLine<'a>>,
+}
+
+impl<'a> SourceLine<'a> {
+    fn of(report: &'a SourceReport) -> SourceLine<'a> {
+        SourceLine {
+            lanes: &report.lanes,
+            size_counts: &report.size_counts,
+            open: report.open.iter().map(FileLine::of).collect(),
+            slowest: report.slowest.iter().map(FileLine::of).collect(),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct FileLine<'a> {
+    #[serde(flatten)]
+    path: Path<'a>,
+    bytes: u64,
+    bytes_done: u64,
+    open_ms: u64,
+}
+
+impl<'a> FileLine<'a> {
+    fn of(file: &'a FileReport) -> FileLine<'a> {
+        let FileReport { path, bytes, bytes_done, open_ms } = file;
+        FileLine { path: Path::of(path), bytes: *bytes, bytes_done: *bytes_done, open_ms: *open_ms }
+    }
+}
+
+#[derive(Serialize)]
+struct FailedLine<'a> {
+    #[serde(flatten)]
+    path: Path<'a>,
+    kind: &'static str,
+    side: &'static str,
+    detail: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<&'static str>,
+}
+
+impl<'a> FailedLine<'a> {
+    fn of(failure: &'a EntryFailure) -> FailedLine<'a> {
+        FailedLine {
+            path: Path::of(&failure.path),
+            kind: failure.kind.name(),
+            side: side_name(failure.kind.side()),
+            detail: &failure.detail,
+            hint: failure.kind.hint(),
+        }
+    }
+}
+
+fn side_name(side: Side) -> &'static str {
+    match side {
+        Side::Source => "source",
+        Side::Sink => "sink",
+        Side::Network => "network",
+    }
+}
+
+#[derive(Serialize)]
+struct ErrorLine<'a> {
+    message: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<&'a str>,
+}
+
+impl<'a> ErrorLine<'a> {
+    fn of(trouble: &'a Trouble) -> ErrorLine<'a> {
+        ErrorLine { message: &trouble.message, hint: trouble.hint.as_deref() }
+    }
+}
+
+/// The last line.
+#[derive(Serialize)]
+struct SummaryLine<'a> {
+    /// `complete`, `partial`, `nothing`, `interrupted`.
+    outcome: &'static str,
+    exit_code: u8,
+    dry_run: bool,
+    /// Where the sources went, as text, or null if nothing was found out.
+    destination: Option<std::borrow::Cow<'a, str>>,
+    files_done: u64,
+    directories_done: u64,
+    symlinks_done: u64,
+    specials_done: u64,
+    bytes_done: u64,
+    bytes_per_s: u64,
+    entries_failed: u64,
+    entries_skipped: u64,
+    /// Owners, modes, attributes and the like that could not be kept.
+    losses: u64,
+    objects_reread: u64,
+    /// What a sync deleted, and what its dry run would delete.
+    entries_deleted: u64,
+    entries_to_delete: u64,
+    /// Files and links that an earlier session had completed, or that a sync left as they were.
+    entries_kept: u64,
+    /// Bytes that an earlier session had written.
+    bytes_kept: u64,
+    /// What a dry run would copy.
+    entries_listed: u64,
+    bytes_listed: u64,
+    /// `tcp`, `ssh pipe`, `tls`, `local`, between two far hosts `direct` or `relay`, or null if no session stood.
+    transport: Option<&'static str>,
+    /// `private`, `safe` or `clear`; `local` where the data did not leave the host.
+    protection: Option<&'static str>,
+    /// The algorithm of the seals, where there are any.
+    cipher: Option<&'static str>,
+    checksum: &'static str,
+    /// Lines of the manifest, or null if there is none; and those that `b3sum --check` can't use.
+    manifest_lines: Option<u64>,
+    manifest_lines_uncheckable: Option<u64>,
+    manifest_complete: Option<bool>,
+    errors: Vec<ErrorLine<'a>>,
+}
+
+impl<'a> SummaryLine<'a> {
+    fn of(ending: &'a Ending) -> SummaryLine<'a> {
+        let (summary, tally) = (&ending.summary, &ending.tally);
+        SummaryLine {
+            outcome: outcome_name(ending.exit),
+            exit_code: ending.exit.code(),
+            dry_run: ending.dry_run,
+            destination: ending.destination.as_deref().map(String::from_utf8_lossy),
+            files_done: summary.files_done,
+            directories_done: summary.directories_done,
+            symlinks_done: summary.symlinks_done,
+            specials_done: summary.specials_done,
+            bytes_done: summary.bytes_done,
+            bytes_per_s: bytes_per_s(summary.bytes_done, ending.elapsed),
+            entries_failed: summary.entries_failed,
+            entries_skipped: summary.entries_skipped,
+            losses: tally.lost,
+            objects_reread: summary.objects_reread,
+            entries_deleted: summary.entries_deleted,
+            entries_to_delete: tally.goes,
+            entries_kept: summary.entries_kept,
+            bytes_kept: summary.bytes_kept,
+            entries_listed: tally.listed,
+            bytes_listed: tally.listed_bytes,
+            transport: tally.connection.map(|connection| connection.transport),
+            protection: tally
+                .connection
+                .map(|connection| connection.protection.map_or("local", Protection::name)),
+            cipher: tally.connection.and_then(|connection| connection.cipher).map(Cipher::name),
+            checksum: ending.checksum.name(),
+            manifest_lines: ending.manifest.map(|manifest| manifest.lines),
+            manifest_lines_uncheckable: ending.manifest.map(|manifest| manifest.uncheckable),
+            manifest_complete: ending
+                .manifest
+                .map(|_| ending.end == End::Reached && summary.entries_failed == 0),
+            errors: ending.troubles.iter().map(ErrorLine::of).collect(),
+        }
+    }
+}
+
+fn outcome_name(exit: Exit) -> &'static str {
+    match exit {
+        Exit::Complete => "complete",
+        Exit::Partial => "partial",
+        Exit::Usage => "usage",
+        Exit::Nothing => "nothing",
+        Exit::Interrupted => "interrupted",
+        Exit::TimedOut => "timed_out",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use carrack_model::{FailureKind, Limiter, Loss, Lost, Summary};
+
+    use super::*;
+    use crate::views::report::summary::tests::ending;
+
+    fn line(event: &Event) -> String {
+        let mut out = Vec::new();
+        JsonView::new(&mut out).event(event, Duration::from_micros(1_500_900)).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn each_event_is_one_line() {
+        let progress = Progress { bytes_found: 7, limiter: Limiter::SinkStorage, ..Progress::default() };
+        for (event, expected) in [
+            (
+                Event::Connected {
+                    streams: 4,
+                    lanes: 2,
+                    transport: "tcp",
+                    protection: Some(Protection::Safe),
+                    cipher: Some(Cipher::Aes128Gcm),
+                },
+                r#"{"event":"connected","streams":4,"lanes":2,"transport":"tcp","protection":"safe","cipher":"aes-128-gcm","seconds":1.5}"#,
+            ),
+            (
+                Event::Progress(progress),
+                concat!(
+                    r#"{"event":"progress","entries_found":0,"bytes_found":7,"scan_done":false,"#,
+                    r#""entries_done":0,"bytes_done":0,"entries_failed":0,"bytes_read":0,"bytes_sent":0,"#,
+                    r#""to_read":{"waiting":0,"room":0},"to_send":{"waiting":0,"room":0},"#,
+                    r#""to_write":{"waiting":0,"room":0},"limiter":"sink storage","seconds":1.5}"#
+                ),
+            ),
+            (
+                Event::WouldCopy { path: b"a\nb"[..].into(), size: 3 },
+                r#"{"event":"would_copy","path":"a\nb","size_bytes":3,"seconds":1.5}"#,
+            ),
+            (
+                Event::Failed(EntryFailure {
+                    path: b"x\xff"[..].into(),
+                    kind: FailureKind::IntoItself,
+                    detail: "why".into(),
+                }),
+                concat!(
+                    r#"{"event":"failed","path":"x�","path_hex":"78ff","kind":"into-itself","side":"source","#,
+                    r#""detail":"why","hint":"choose a destination outside of the source","seconds":1.5}"#
+                ),
+            ),
+            (
+                Event::Notice(Notice::Skipped { path: b"s"[..].into(), reason: "a socket".into() }),
+                r#"{"event":"skipped","path":"s","reason":"a socket","seconds":1.5}"#,
+            ),
+            (Event::Notice(Notice::Text("t".into())), r#"{"event":"notice","text":"t","seconds":1.5}"#),
+            (
+                Event::Notice(Notice::Loss(Loss {
+                    lost: Lost::Several("ACLs".into()),
+                    reason: "r".into(),
+                    count: 2,
+                })),
+                r#"{"event":"loss","text":"2 ACLs not kept: r","count":2,"seconds":1.5}"#,
+            ),
+            (Event::Notice(Notice::Warning("w".into())), r#"{"event":"warning","text":"w","seconds":1.5}"#),
+        ] {
+            assert_eq!(line(&event), format!("{expected}\n"));
+        }
+    }
+
+    #[test]
+    fn digests_are_hexadecimal() {
+        let line = line(&Event::FileDigest { path: b"f"[..].into(), size: 1, digest: [0xa5; 32] });
+        assert!(line.contains(&format!(r#""blake3":"{}""#, "a5".repeat(32))), "{line}");
+    }
+
+    #[test]
+    fn the_summary_says_everything() {
+        let mut out = Vec::new();
+        let summary = Summary { files_done: 2, bytes_done: 4_000, entries_failed: 1, ..Summary::default() };
+        let ending = Ending {
+            troubles: vec![Trouble::new("cut").hint("again")],
+            exit: Exit::Partial,
+            ..ending(summary)
+        };
+        JsonView::new(&mut out).end(&ending).unwrap();
+        let value: serde_json::Value = serde_json::from_slice(&out).unwrap();
+        for (field, expected) in [
+            ("event", serde_json::json!("summary")),
+            ("outcome", "partial".into()),
+            ("exit_code", 1.into()),
+            ("files_done", 2.into()),
+            ("bytes_per_s", 2_000.into()),
+            ("transport", "tcp".into()),
+            ("protection", "clear".into()),
+            ("checksum", "xxh3".into()),
+            ("manifest_lines", serde_json::Value::Null),
+            ("errors", serde_json::json!([{"message": "cut", "hint": "again"}])),
+        ] {
+            assert_eq!(value[field], expected, "{field}");
+        }
+    }
+}

@@ -1,0 +1,411 @@
+//! What a transfer tells: engine threads bring events, the views show them, the manifest keeps the digests.
+//!
+//! The [`Reporter`] is the engine's observer. One lock orders the events; what is done under it is writing a few lines.
+
+mod json;
+mod list;
+mod progress;
+pub mod summary;
+mod talk;
+pub mod tally;
+mod targets;
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use carrack_engine::{Abort, Observer};
+use carrack_model::{Arrival, Checksum, Event, Nesting, Notice, Summary, escape};
+
+use crate::exit::{End, Exit};
+use crate::trouble::Trouble;
+use crate::views::manifest::{Manifest, ManifestReport};
+pub use json::JsonView;
+pub use list::ListView;
+pub use progress::{Bar, Pace, text as progress_text};
+pub use talk::{TalkView, Volume};
+use tally::Tally;
+
+/// Counters of the other end come by a clock of its own, so that between two looks there may be none, and then two of them. What stands
+/// still for no more seconds than these counts as not told.
+pub const STILL_S: f64 = 0.8;
+
+/// Somewhere that events are shown.
+pub trait View: Send {
+    /// Something happened, `elapsed` after the start.
+    fn event(&mut self, event: &Event, elapsed: Duration) -> io::Result<()>;
+    /// It is over.
+    fn end(&mut self, ending: &Ending) -> io::Result<()>;
+    /// What it means that it could not be written.
+    fn lost(&self, error: &io::Error) -> Trouble {
+        Trouble::new(format!("can't write to stdout: {error}"))
+    }
+}
+
+/// How a transfer ended, with everything that a report of it needs.
+#[derive(Debug)]
+pub struct Ending {
+    /// The exit code.
+    pub exit: Exit,
+    /// Whether it reached its end.
+    pub end: End,
+    /// The engine's counts.
+    pub summary: Summary,
+    /// What went wrong beside the entries.
+    pub troubles: Vec<Trouble>,
+    /// What the events added up to.
+    pub tally: Tally,
+    /// From the start to the end.
+    pub elapsed: Duration,
+    /// Where the sources went: the destination as it was typed, with the only source's name if it went into it.
+    pub destination: Option<Vec<u8>>,
+    /// Whether nothing was to be copied.
+    pub dry_run: bool,
+    /// The check that travelled with the objects.
+    pub checksum: Checksum,
+    /// What the manifest holds, if one was asked for and written.
+    pub manifest: Option<ManifestReport>,
+}
+
+/// What the engine and the start of the session know of the end.
+pub struct Conclusion {
+    /// Whether it reached its end.
+    pub end: End,
+    /// The engine's counts.
+    pub summary: Summary,
+    /// Why it ended early.
+    pub trouble: Option<Trouble>,
+    /// The same command would end the same way: what it names is not there, or can't be.
+    pub is_final: bool,
+}
+
+impl Conclusion {
+    /// Whether nothing came of it, and nothing would if it were run again.
+    pub fn came_to_nothing(&self) -> bool {
+        let summary = &self.summary;
+        let has_done =
+            summary.entries_done() + summary.entries_kept + summary.bytes_done + summary.bytes_kept > 0;
+        self.is_final && !has_done
+    }
+}
+
+/// The engine's observer.
+pub struct Reporter {
+    state: Mutex<State>,
+    started: Instant,
+    /// As it was typed.
+    destination: Vec<u8>,
+    /// Whether the same command has made its destination before.
+    has_made_it: bool,
+    dry_run: bool,
+    checksum: Checksum,
+    /// Whether what could not be kept is a failure.
+    is_strict: bool,
+    /// Ends a dry run whose list nobody reads.
+    abort: Abort,
+}
+
+struct State {
+    views: Vec<Box<dyn View>>,
+    tally: Tally,
+    manifest: Option<Manifest>,
+    /// Losses beside the entries: each is told once, at the end.
+    troubles: Vec<Trouble>,
+    /// Whether a dry run was ended because nobody reads its list.
+    is_list_lost: bool,
+}
+
+impl Reporter {
+    /// Shows the events of a transfer that starts now; the first views are told of the end first.
+    pub fn new(
+        views: Vec<Box<dyn View>>,
+        manifest: Option<Manifest>,
+        dry_run: bool,
+        checksum: Checksum,
+        abort: Abort,
+    ) -> Reporter {
+        let state =
+            State { views, tally: Tally::default(), manifest, troubles: Vec::new(), is_list_lost: false };
+        let started = Instant::now();
+        Reporter {
+            state: Mutex::new(state),
+            started,
+            destination: Vec::new(),
+            has_made_it: false,
+            dry_run,
+            checksum,
+            is_strict: false,
+            abort,
+        }
+    }
+
+    /// Of a copy to `destination`, as it was typed, which the same command `has_made` before, or not.
+    pub fn going_to(self, destination: &OsStr, has_made: bool) -> Reporter {
+        Reporter { destination: destination.as_bytes().to_vec(), has_made_it: has_made, ..self }
+    }
+
+    /// If `is_strict`, what could not be kept is a failure.
+    pub fn strict(self, is_strict: bool) -> Reporter {
+        Reporter { is_strict, ..self }
+    }
+
+    /// Whether bytes were moved or entries made so far, as far as it was told.
+    pub fn has_moved(&self) -> bool {
+        self.lock().tally.has_moved
+    }
+
+    /// Whether the only source becomes the destination, which was not there at first.
+    pub fn makes_destination(&self) -> bool {
+        let state = self.lock();
+        state.tally.arrival.as_ref().is_some_and(|arrival| arrival.nesting == Nesting::NextTime)
+    }
+
+    /// A panic of another thread while it wrote a line leaves nothing half done that matters here.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives the manifest its name, tells the end, and says how to exit.
+    pub fn finish(self, conclusion: Conclusion) -> Exit {
+        let elapsed = self.started.elapsed();
+        let mut state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let end = if state.is_list_lost { End::Failed } else { conclusion.end };
+        let manifest = state.finish_manifest(end);
+        let done = if self.dry_run {
+            // A run sets directories that are there anew, and this one does not.
+            state.tally.listed + state.tally.goes + conclusion.summary.entries_kept
+        } else {
+            conclusion.summary.entries_done()
+        };
+        if self.is_strict && state.tally.lost > 0 {
+            let told = "with --strict, what can't be kept at the destination is a failure";
+            state.troubles.push(Trouble::new(format!("{} not kept: {told}", state.tally.lost)));
+        }
+        let is_empty = done == 0 && conclusion.summary.entries_kept == 0 && end == End::Reached;
+        let mut exit = Exit::of_transfer(end, &conclusion.summary, done);
+        if is_empty && state.tally.lost > 0 {
+            state.troubles.push(Trouble::new("the destination can have nothing of what was named"));
+            exit = Exit::Nothing;
+        }
+        let exit = if state.troubles.is_empty() { exit } else { exit.with_loss() };
+        state.troubles.extend(conclusion.trouble);
+        let destination = state.tally.arrival.as_ref().filter(|_| !self.destination.is_empty());
+        let mut ending = Ending {
+            destination: destination.map(|arrival| arrived(&self.destination, arrival)),
+            exit,
+            end,
+            summary: conclusion.summary,
+            troubles: state.troubles,
+            tally: state.tally,
+            elapsed,
+            dry_run: self.dry_run,
+            checksum: self.checksum,
+            manifest,
+        };
+        tell_end(&mut state.views, &mut ending);
+        ending.exit
+    }
+}
+
+/// The path that the sources become, or in which they go.
+fn arrived(destination: &[u8], arrival: &Arrival) -> Vec<u8> {
+    let Some(name) = &arrival.name else {
+        // A host's root is none of its home directories, which end with a colon.
+        let trimmed = destination.strip_suffix(b"/").filter(|path| !path.is_empty() && !path.ends_with(b":"));
+        return trimmed.unwrap_or(destination).to_vec();
+    };
+    let slash = if destination.ends_with(b"/") || destination.ends_with(b":") { "" } else { "/" };
+    [destination, slash.as_bytes(), name].concat()
+}
+
+/// A view that can't be written changes the end that the later ones tell.
+fn tell_end(views: &mut [Box<dyn View>], ending: &mut Ending) {
+    for view in views {
+        if let Err(error) = view.end(ending) {
+            ending.troubles.push(view.lost(&error));
+            ending.exit = ending.exit.with_loss();
+        }
+    }
+}
+
+impl Observer for Reporter {
+    fn event(&self, event: &Event) {
+        let mut state = self.lock();
+        state.tally.add(event);
+        state.keep_digest(event);
+        if !state.show(event, self.started.elapsed()) && self.dry_run {
+            state.is_list_lost = true;
+            self.abort.interrupt();
+        }
+        if let (Event::Placed(arrival @ Arrival { nesting: Nesting::Inside, .. }), true) =
+            (event, self.has_made_it)
+        {
+            let (made, now) = (escape(&self.destination), escape(&arrived(&self.destination, arrival)));
+            let text = format!(
+                "this command made {made} before, and copies to {now} this time; with -T it goes to {made} each time"
+            );
+            state.show(&Event::Notice(Notice::Warning(text)), self.started.elapsed());
+        }
+    }
+}
+
+impl State {
+    /// False if a view could not be written just now; it gets nothing more.
+    fn show(&mut self, event: &Event, elapsed: Duration) -> bool {
+        let before = self.views.len();
+        let troubles = &mut self.troubles;
+        self.views.retain_mut(|view| match view.event(event, elapsed) {
+            Ok(()) => true,
+            Err(error) => {
+                troubles.push(view.lost(&error));
+                false
+            }
+        });
+        self.views.len() == before
+    }
+
+    fn keep_digest(&mut self, event: &Event) {
+        let (Some(manifest), Event::FileDigest { path, digest, .. }) = (&mut self.manifest, event) else {
+            return;
+        };
+        if let Err(error) = manifest.add(digest, path) {
+            self.lose_manifest(&error);
+        }
+    }
+
+    fn lose_manifest(&mut self, error: &io::Error) {
+        self.manifest = None;
+        let trouble = Trouble::new(format!("the manifest could not be written: {error}"));
+        self.troubles.push(trouble.hint("write one with `b3sum` at the destination"));
+    }
+
+    /// A transfer that ended early and completed nothing leaves an older manifest alone.
+    fn finish_manifest(&mut self, end: End) -> Option<ManifestReport> {
+        let manifest = self.manifest.take().filter(|manifest| end == End::Reached || manifest.lines() > 0)?;
+        manifest.finish().map_err(|error| self.lose_manifest(&error)).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use carrack_model::{Loss, Lost};
+
+    use super::*;
+
+    /// Counts what it is shown, and fails after `patience` events.
+    struct Counter {
+        seen: Arc<Mutex<Vec<String>>>,
+        patience: usize,
+    }
+
+    impl View for Counter {
+        fn event(&mut self, event: &Event, _elapsed: Duration) -> io::Result<()> {
+            let mut seen = self.seen.lock().unwrap();
+            if seen.len() == self.patience {
+                return Err(io::ErrorKind::BrokenPipe.into());
+            }
+            seen.push(format!("{event:?}"));
+            Ok(())
+        }
+
+        fn end(&mut self, ending: &Ending) -> io::Result<()> {
+            self.seen.lock().unwrap().push(format!("{:?} {}", ending.exit, ending.troubles.len()));
+            Ok(())
+        }
+    }
+
+    fn digest(path: &[u8]) -> Event {
+        Event::FileDigest { path: path.into(), size: 1, digest: [7; 32] }
+    }
+
+    fn reporter(patience: usize, manifest: Option<Manifest>) -> (Reporter, Arc<Mutex<Vec<String>>>) {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let view = Counter { seen: seen.clone(), patience };
+        let abort = Abort::new().unwrap();
+        (Reporter::new(vec![Box::new(view)], manifest, false, Checksum::Blake3, abort), seen)
+    }
+
+    fn ended(end: End, files_done: u64) -> Conclusion {
+        Conclusion {
+            end,
+            summary: Summary { files_done, ..Summary::default() },
+            trouble: None,
+            is_final: false,
+        }
+    }
+
+    #[test]
+    fn a_loss_is_a_failure_for_who_insists() {
+        for (is_strict, exit, troubles) in [(false, Exit::Complete, 0), (true, Exit::Partial, 1)] {
+            let (reporter, seen) = reporter(9, None);
+            let reporter = reporter.strict(is_strict);
+            let lost = Lost::Part("the mode".into());
+            reporter.event(&Event::Notice(Notice::Loss(Loss { lost, reason: "so".into(), count: 2 })));
+            assert_eq!(reporter.finish(ended(End::Reached, 3)), exit);
+            assert_eq!(*seen.lock().unwrap().last().unwrap(), format!("{exit:?} {troubles}"));
+        }
+    }
+
+    #[test]
+    fn a_copy_into_what_the_same_command_has_made_is_told_of() {
+        for (has_made, events) in [(false, 1), (true, 2)] {
+            let (reporter, seen) = reporter(9, None);
+            let reporter = reporter.going_to(OsStr::new("h:b"), has_made);
+            let name = Some(b"a"[..].into());
+            reporter.event(&Event::Placed(Arrival { name, nesting: Nesting::Inside }));
+            let seen = seen.lock().unwrap();
+            assert_eq!(seen.len(), events, "{seen:?}");
+            assert!(
+                !has_made || seen[1].contains("made h:b before, and copies to h:b/a this time"),
+                "{seen:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_name_within_the_destination_is_added_as_it_would_be_typed() {
+        let within = Arrival { name: Some(b"a"[..].into()), nesting: Nesting::Never };
+        for (typed, shown) in [("b", "b/a"), ("b/", "b/a"), ("h:", "h:a"), ("/", "/a")] {
+            assert_eq!(arrived(typed.as_bytes(), &within), shown.as_bytes());
+        }
+        for (typed, shown) in [("b/", "b"), ("/", "/"), ("h:/", "h:/"), ("h:", "h:")] {
+            assert_eq!(arrived(typed.as_bytes(), &Arrival::default()), shown.as_bytes());
+        }
+    }
+
+    #[test]
+    fn a_reader_who_leaves_is_told_of_once_and_is_no_success() {
+        let (reporter, seen) = reporter(1, None);
+        for _ in 0..3 {
+            reporter.event(&digest(b"a"));
+        }
+        assert_eq!(reporter.lock().troubles.len(), 1);
+        assert_eq!(reporter.finish(ended(End::Reached, 3)), Exit::Partial);
+        assert_eq!(seen.lock().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn an_early_end_keeps_the_lines_that_are_done() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("sums");
+        let (reporter, seen) = reporter(9, Some(Manifest::create(&path).unwrap()));
+        reporter.event(&digest(b"a"));
+        assert_eq!(reporter.finish(ended(End::Interrupted, 1)), Exit::Interrupted);
+        assert!(std::fs::read_to_string(&path).unwrap().ends_with("  a\n"));
+        assert_eq!(seen.lock().unwrap()[1], "Interrupted 0");
+    }
+
+    #[test]
+    fn an_early_end_with_nothing_leaves_the_old_manifest() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("sums");
+        std::fs::write(&path, "old").unwrap();
+        let (reporter, _) = reporter(9, Some(Manifest::create(&path).unwrap()));
+        assert_eq!(reporter.finish(ended(End::Failed, 0)), Exit::Nothing);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "old");
+    }
+}

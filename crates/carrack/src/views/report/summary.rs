@@ -1,0 +1,324 @@
+//! The end of a transfer, in words for people: what was done, what was not, and how the data was protected.
+
+use carrack_model::limits::FAILURES_LISTED_MAX;
+use carrack_model::{Arrival, Checksum, Nesting, Protection, Summary, escape};
+
+use super::Ending;
+use crate::exit::{End, Exit};
+use crate::size;
+use crate::views::quantity::{bytes_per_s, count, grouped, rate};
+
+/// The lines that follow a transfer, the most important first.
+pub fn lines(ending: &Ending) -> Vec<String> {
+    let mut lines = vec![format!("carrack: {}", headline(ending))];
+    lines.extend(loss_line(ending));
+    lines.extend(hint_lines(ending));
+    lines.extend(protection_line(ending));
+    lines.extend(nesting_line(ending));
+    lines.extend(manifest_line(ending));
+    lines
+}
+
+fn headline(ending: &Ending) -> String {
+    let what = if ending.dry_run { listed(ending) } else { copied(ending) };
+    match ending.end {
+        End::Reached => what,
+        End::Failed => format!("ended early: {what}"),
+        End::Interrupted => format!("interrupted: {what}"),
+        End::TimedOut => format!("timed out: {what}"),
+    }
+}
+
+fn listed(ending: &Ending) -> String {
+    let entries = count(ending.tally.listed, "entry", "entries");
+    let goes = match ending.tally.goes {
+        0 => String::new(),
+        goes => format!("; would delete {}", count(goes, "entry", "entries")),
+    };
+    format!("would copy {entries}, {}{}{goes}", size::show(ending.tally.listed_bytes), to(ending))
+}
+
+fn copied(ending: &Ending) -> String {
+    let summary = &ending.summary;
+    if summary.entries_done() == 0 {
+        return match summary.entries_kept {
+            0 => "nothing was copied".into(),
+            kept => format!("nothing was left to copy; {} there before", were(kept)),
+        };
+    }
+    let rate = rate(bytes_per_s(summary.bytes_done, ending.elapsed));
+    let (bytes, seconds) = (size::show(summary.bytes_done), ending.elapsed.as_secs_f64());
+    let before = match (summary.entries_kept, summary.bytes_kept) {
+        (0, 0) => String::new(),
+        (0, bytes) => format!("; {} were there before", size::show(bytes)),
+        (kept, bytes) => format!("; {} there before, {}", were(kept), size::show(bytes)),
+    };
+    format!("copied {}, {bytes} in {seconds:.1} s ({rate}){}{before}", kinds(summary), to(ending))
+}
+
+/// Where to, if that is known.
+fn to(ending: &Ending) -> String {
+    let words = |destination: &Vec<u8>| format!(" to {}", escape(destination));
+    ending.destination.as_ref().map(words).unwrap_or_default()
+}
+
+/// Whoever runs the same command again should know that it means something else then.
+fn nesting_line(ending: &Ending) -> Option<String> {
+    let is_next = |arrival: &Arrival| arrival.nesting == Nesting::NextTime;
+    let made = ending.destination.as_ref().filter(|_| ending.tally.arrival.as_ref().is_some_and(is_next))?;
+    (ending.exit == Exit::Complete && !ending.dry_run).then(|| {
+        let made = escape(made);
+        format!("hint: run again, this command would copy into {made}; with -T it goes to {made} each time")
+    })
+}
+
+/// `1 entry was`, `2 entries were`.
+fn were(number: u64) -> String {
+    format!("{} {}", count(number, "entry", "entries"), if number == 1 { "was" } else { "were" })
+}
+
+/// `3 files, 1 directory`; kinds that are not there are left out, but never files.
+fn kinds(summary: &Summary) -> String {
+    let mut kinds = vec![count(summary.files_done, "file", "files")];
+    if summary.directories_done > 0 {
+        kinds.push(count(summary.directories_done, "directory", "directories"));
+    }
+    if summary.symlinks_done > 0 {
+        kinds.push(count(summary.symlinks_done, "link", "links"));
+    }
+    if summary.specials_done > 0 {
+        kinds.push(count(summary.specials_done, "special file", "special files"));
+    }
+    kinds.join(", ")
+}
+
+fn loss_line(ending: &Ending) -> Option<String> {
+    let summary = &ending.summary;
+    let mut losses = Vec::new();
+    if summary.entries_failed > 0 {
+        losses.push(failed(ending));
+    }
+    if summary.entries_deleted > 0 {
+        losses.push(format!("{} deleted", count(summary.entries_deleted, "entry", "entries")));
+    }
+    if summary.entries_skipped > 0 {
+        losses.push(format!("{} left out", count(summary.entries_skipped, "entry", "entries")));
+    }
+    if summary.objects_reread > 0 {
+        losses.push(format!(
+            "{} read again because the check failed",
+            count(summary.objects_reread, "object", "objects")
+        ));
+    }
+    (!losses.is_empty()).then(|| format!("carrack: {}", losses.join("; ")))
+}
+
+fn failed(ending: &Ending) -> String {
+    let failed = grouped(ending.summary.entries_failed);
+    let kinds: Vec<String> =
+        ending.tally.failed_by_kind.iter().map(|(kind, n)| format!("{kind} {}", grouped(*n))).collect();
+    let listed = match ending.tally.failed {
+        reported if reported > FAILURES_LISTED_MAX as u64 => {
+            format!(", the first {} listed above", grouped(FAILURES_LISTED_MAX as u64))
+        }
+        _ => String::new(),
+    };
+    match kinds.is_empty() {
+        true => format!("{failed} failed"),
+        false => format!("{failed} failed ({}{listed})", kinds.join(", ")),
+    }
+}
+
+/// One hint for each kind of failure that has one.
+fn hint_lines(ending: &Ending) -> impl Iterator<Item = String> {
+    ending
+        .tally
+        .failed_by_kind
+        .iter()
+        .filter_map(|(kind, _)| kind.hint().map(|hint| format!("hint: {kind}: {hint}")))
+}
+
+/// Only where the data left the host.
+fn protection_line(ending: &Ending) -> Option<String> {
+    let connection = ending.tally.connection.filter(|_| ending.summary.entries_done() > 0)?;
+    let level = match connection.protection? {
+        Protection::Private => "private",
+        Protection::Safe => "safe (authenticated, not encrypted)",
+        Protection::Clear => "in clear",
+    };
+    let way = match connection.transport {
+        "ssh pipe" => "through ssh".into(),
+        "tls" => "with the control channel, over TLS".into(),
+        "direct" => "directly between the two hosts".into(),
+        "relay" => "through this host, over the control channels".into(),
+        _ => format!("over {}", count(u64::from(connection.streams), "connection", "connections")),
+    };
+    let seal = connection.cipher.map(|cipher| format!(", sealed with {cipher}")).unwrap_or_default();
+    let check = match ending.checksum {
+        // A seal, or what ssh and TLS do, is a check.
+        Checksum::None if connection.protection > Some(Protection::Clear) => String::new(),
+        Checksum::None => ", not checked".into(),
+        checksum => format!(", checked with {checksum}"),
+    };
+    Some(format!("carrack: data travelled {level} {way}{seal}{check}"))
+}
+
+fn manifest_line(ending: &Ending) -> Option<String> {
+    let manifest = ending.manifest?;
+    let is_partial = ending.exit != Exit::Complete;
+    let partial = if is_partial { "; only the files that are complete are in it" } else { "" };
+    let unusable = match manifest.uncheckable {
+        0 => String::new(),
+        n => format!(
+            "; warning: b3sum --check can't find {} by {}, which no line of text can hold",
+            count(n, "file", "files"),
+            if n == 1 { "its name" } else { "their names" }
+        ),
+    };
+    let is_worth_a_line = is_partial || manifest.uncheckable > 0;
+    is_worth_a_line.then(|| {
+        format!("carrack: manifest of {}{partial}{unusable}", count(manifest.lines, "file", "files"))
+    })
+}
+
+#[cfg(test)]
+pub mod tests {
+    use std::time::Duration;
+
+    use carrack_model::{EntryFailure, Event, FailureKind};
+
+    use carrack_model::Cipher;
+
+    use super::*;
+    use crate::views::manifest::ManifestReport;
+    use crate::views::report::tally::{Connection, Tally};
+
+    fn connection(transport: &'static str, protection: Option<Protection>) -> Connection {
+        Connection { streams: 2, transport, protection, cipher: None }
+    }
+
+    /// A transfer that reached its end after two seconds, over two connections.
+    pub fn ending(summary: Summary) -> Ending {
+        Ending {
+            exit: Exit::Complete,
+            end: End::Reached,
+            summary,
+            troubles: Vec::new(),
+            tally: Tally { connection: Some(connection("tcp", Some(Protection::Clear))), ..Tally::default() },
+            elapsed: Duration::from_secs(2),
+            destination: None,
+            dry_run: false,
+            checksum: Checksum::Xxh3,
+            manifest: None,
+        }
+    }
+
+    fn tree() -> Summary {
+        Summary {
+            files_done: 85_123,
+            directories_done: 1,
+            symlinks_done: 54,
+            bytes_done: 3 << 30,
+            ..Summary::default()
+        }
+    }
+
+    #[test]
+    fn a_success_over_the_network() {
+        assert_eq!(
+            lines(&ending(tree())),
+            [
+                "carrack: copied 85,123 files, 1 directory, 54 links, 3.0 GiB in 2.0 s (1.5 GiB/s)",
+                "carrack: data travelled in clear over 2 connections, checked with xxh3",
+            ]
+        );
+    }
+
+    #[test]
+    fn local_data_needs_no_words_and_every_level_has_its_own() {
+        let mut ending = ending(tree());
+        ending.tally.connection = Some(connection("local", None));
+        assert_eq!(lines(&ending).len(), 1);
+        ending.checksum = Checksum::None;
+        for (transport, protection, cipher, words) in [
+            ("ssh pipe", Protection::Private, None, "private through ssh"),
+            ("tls", Protection::Private, None, "private with the control channel, over TLS"),
+            (
+                "tcp",
+                Protection::Private,
+                Some(Cipher::Aes256Gcm),
+                "private over 2 connections, sealed with aes-256-gcm",
+            ),
+            (
+                "tcp",
+                Protection::Safe,
+                Some(Cipher::ChaCha20Poly1305),
+                "safe (authenticated, not encrypted) over 2 connections, sealed with chacha20-poly1305",
+            ),
+            ("tcp", Protection::Clear, None, "in clear over 2 connections, not checked"),
+            ("direct", Protection::Clear, None, "in clear directly between the two hosts, not checked"),
+            ("relay", Protection::Private, None, "private through this host, over the control channels"),
+        ] {
+            ending.tally.connection = Some(Connection { cipher, ..connection(transport, Some(protection)) });
+            assert_eq!(lines(&ending)[1], format!("carrack: data travelled {words}"));
+        }
+    }
+
+    #[test]
+    fn failures_are_counted_by_kind_with_a_hint_each() {
+        let mut ending = ending(Summary { entries_failed: 3, entries_skipped: 1, ..Summary::default() });
+        ending.exit = Exit::Nothing;
+        for kind in [FailureKind::Missing, FailureKind::Unreadable, FailureKind::Missing] {
+            let failure = EntryFailure { path: b"a"[..].into(), kind, detail: "x".into() };
+            ending.tally.add(&Event::Failed(failure));
+        }
+        assert_eq!(
+            lines(&ending),
+            [
+                "carrack: nothing was copied",
+                "carrack: 3 failed (missing 2, unreadable 1); 1 entry left out",
+                "hint: unreadable: run as a user who may read it, or leave it out",
+            ]
+        );
+    }
+
+    #[test]
+    fn an_early_end_is_named_and_so_is_a_partial_manifest() {
+        let mut ending = ending(tree());
+        (ending.exit, ending.end) = (Exit::Interrupted, End::Interrupted);
+        ending.manifest = Some(ManifestReport { lines: 9, uncheckable: 1 });
+        let lines = lines(&ending);
+        assert!(lines[0].starts_with("carrack: interrupted: copied 85,123 files"), "{lines:?}");
+        assert_eq!(
+            lines[2],
+            "carrack: manifest of 9 files; only the files that are complete are in it; \
+             warning: b3sum --check can't find 1 file by its name, which no line of text can hold"
+        );
+    }
+
+    #[test]
+    fn the_destination_is_named_and_so_is_another_one_next_time() {
+        let mut ending = ending(tree());
+        ending.tally.connection = Some(connection("local", None));
+        ending.tally.arrival = Some(Arrival { name: None, nesting: Nesting::NextTime });
+        ending.destination = Some(b"copy".to_vec());
+        assert_eq!(
+            lines(&ending),
+            [
+                "carrack: copied 85,123 files, 1 directory, 54 links, 3.0 GiB in 2.0 s (1.5 GiB/s) to copy",
+                "hint: run again, this command would copy into copy; with -T it goes to copy each time",
+            ]
+        );
+        // That goes on with the same.
+        ending.exit = Exit::Partial;
+        assert_eq!(lines(&ending).len(), 1);
+    }
+
+    #[test]
+    fn a_dry_run_says_would() {
+        let mut ending = ending(Summary::default());
+        ending.dry_run = true;
+        (ending.tally.listed, ending.tally.listed_bytes) = (1, 2048);
+        assert_eq!(lines(&ending), ["carrack: would copy 1 entry, 2.0 KiB"]);
+    }
+}

@@ -1,0 +1,98 @@
+//! Shared storage targets for people: a line each, and one more for everybody beyond the first who has it or waits.
+
+use std::io::{self, Write};
+
+use carrack_plan::grants::{TargetView, ViewOfHolder, ViewOfWaiting};
+
+use crate::views::table::Table;
+
+/// A table of targets.
+pub fn write_targets(targets: &[TargetView], out: &mut impl Write) -> io::Result<()> {
+    if targets.is_empty() {
+        return writeln!(out, "no targets");
+    }
+    let mut table =
+        Table::headed(&["<TARGET", ">USERS", ">BURST", ">LOAD", ">EXPECTED", "<HAS IT", "<WAITS"]);
+    for target in targets {
+        for line in 0..target.holders.len().max(target.waiting.len()).max(1) {
+            let has = target.holders.get(line).map_or(String::new(), holder);
+            let waits = target.waiting.get(line).map_or(String::new(), waiting);
+            if line > 0 {
+                table.row(&[&"", &"", &"", &"", &"", &has, &waits]);
+                continue;
+            }
+            table.row(&[
+                &target.target,
+                &target.users_max,
+                &format_args!("{}ms", target.burst_ms),
+                &percent(target.load),
+                &percent(target.load_expected),
+                &has,
+                &waits,
+            ]);
+        }
+    }
+    table.write("", out)
+}
+
+fn percent(part: Option<f64>) -> String {
+    part.map_or("-".to_owned(), |part| format!("{:.0}%", part * 100.0))
+}
+
+/// Who it is, of which class, and for how long it may go on; or when it begins.
+fn holder(holder: &ViewOfHolder) -> String {
+    let who = who(&holder.client, &holder.class);
+    match holder.starts_in_us {
+        0 => format!("{who} {}ms", holder.ends_in_us / 1_000),
+        us => format!("{who} in {}ms", us / 1_000),
+    }
+}
+
+fn waiting(waiting: &ViewOfWaiting) -> String {
+    format!("{} {}ms", who(&waiting.client, &waiting.class), waiting.waits_ms)
+}
+
+fn who(client: &str, class: &str) -> String {
+    if class.is_empty() { client.to_owned() } else { format!("{client} ({class})") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::views::output::tests::text_of;
+
+    fn table(targets: &[TargetView]) -> String {
+        text_of(|out| write_targets(targets, out))
+    }
+
+    #[test]
+    fn everybody_has_a_line() {
+        let holder = |client: &str, starts_in_us| ViewOfHolder {
+            client: client.to_owned(),
+            class: if starts_in_us > 0 { "urgent".to_owned() } else { String::new() },
+            starts_in_us,
+            ends_in_us: 420_000,
+            bytes: 0,
+        };
+        let waiting = ViewOfWaiting { client: "bob/c\x1b".to_owned(), class: String::new(), waits_ms: 70 };
+        let target = TargetView {
+            target: "lfs01/OST0007".to_owned(),
+            load: Some(0.25),
+            load_expected: None,
+            users_max: 1,
+            burst_ms: 500,
+            holders: vec![holder("alice/a", 0), holder("bob/b", 130_000)],
+            waiting: vec![waiting],
+        };
+        let idle =
+            TargetView { target: "x".to_owned(), holders: Vec::new(), waiting: Vec::new(), ..target.clone() };
+        let expected = "\
+TARGET         USERS  BURST  LOAD  EXPECTED  HAS IT                   WAITS
+lfs01/OST0007      1  500ms   25%         -  alice/a 420ms            bob/c\\u{1b} 70ms
+                                             bob/b (urgent) in 130ms
+x                  1  500ms   25%         -
+";
+        assert_eq!(table(&[target, idle]), expected);
+        assert_eq!(table(&[]), "no targets\n");
+    }
+}

@@ -1,0 +1,126 @@
+//! What each node's memory gives to each node's cores, measured here (N5), and its summary by the kind of the way.
+
+use carrack_machine::{CpuSet, Topology, measure_memory};
+use serde::Serialize;
+
+use crate::trouble::Trouble;
+
+/// Rows are positions of nodes whose cores read, columns positions of nodes whose memory is read; empty rows are of nodes
+/// without cores.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measured {
+    /// What one thread reads in sequence, in MB/s (10^6 bytes).
+    pub mb_per_s: Vec<Vec<f64>>,
+    /// One read that depends on the one before, in ns.
+    pub latency_ns: Vec<Vec<f64>>,
+}
+
+/// Ways of one kind: how many pairs of nodes, and their means; with its fields as `--json` has them.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Way {
+    /// Its name: `local`, `same socket` or `other socket`.
+    #[serde(rename = "way")]
+    pub name: &'static str,
+    /// Pairs of nodes.
+    pub pairs: usize,
+    /// MB/s.
+    pub mb_per_s: f64,
+    /// Nanoseconds.
+    pub latency_ns: f64,
+}
+
+impl Measured {
+    /// Measures this machine. Some tenths of a second for each pair of nodes.
+    pub fn here(topology: &Topology) -> Result<Measured, Trouble> {
+        let readers: Vec<usize> =
+            (0..topology.nodes.len()).filter(|&node| topology.has_cores(node)).collect();
+        let cpus_of = |&node: &usize| -> CpuSet {
+            let cores = topology.cores.iter().filter(|core| core.node == node);
+            cores.flat_map(|core| core.cpus.iter()).collect()
+        };
+        let cpu_sets: Vec<CpuSet> = readers.iter().map(cpus_of).collect();
+        let nodes: Vec<u32> = topology.nodes.iter().map(|node| node.id).collect();
+        let matrix =
+            measure_memory(&cpu_sets, &nodes).map_err(|error| Trouble::new(format!("measuring: {error}")))?;
+        let mut measured = Measured::empty(nodes.len());
+        for (row, &node) in readers.iter().enumerate() {
+            measured.mb_per_s[node].clone_from(&matrix.read_mb_per_s[row]);
+            measured.latency_ns[node].clone_from(&matrix.latency_ns[row]);
+        }
+        Ok(measured)
+    }
+
+    /// Nothing measured on so many nodes.
+    pub fn empty(nodes: usize) -> Measured {
+        Measured { mb_per_s: vec![Vec::new(); nodes], latency_ns: vec![Vec::new(); nodes] }
+    }
+
+    /// The table of N5; kinds that the machine does not have are left out.
+    pub fn ways(&self, topology: &Topology) -> Vec<Way> {
+        let kind = |from: usize, to: usize| match (from == to, topology.same_socket(from, to)) {
+            (true, _) => "local",
+            (false, true) => "same socket",
+            (false, false) => "other socket",
+        };
+        let names = ["local", "same socket", "other socket"];
+        names.into_iter().filter_map(|name| self.way(name, |from, to| kind(from, to) == name)).collect()
+    }
+
+    fn way(&self, name: &'static str, is_meant: impl Fn(usize, usize) -> bool) -> Option<Way> {
+        let pairs =
+            self.mb_per_s.iter().zip(&self.latency_ns).enumerate().flat_map(|(from, (rates, latencies))| {
+                let pairs = rates.iter().zip(latencies).enumerate();
+                pairs.map(move |(to, (rate, latency))| (from, to, *rate, *latency))
+            });
+        let meant: Vec<(f64, f64)> = pairs
+            .filter(|(from, to, ..)| is_meant(*from, *to))
+            .map(|(_, _, rate, latency)| (rate, latency))
+            .collect();
+        let mean = |sum: f64| sum / meant.len() as f64;
+        (!meant.is_empty()).then(|| Way {
+            name,
+            pairs: meant.len(),
+            mb_per_s: mean(meant.iter().map(|(rate, _)| rate).sum()),
+            latency_ns: mean(meant.iter().map(|(_, latency)| latency).sum()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::views::topo::samples;
+
+    #[test]
+    fn ways_are_summed_up_by_kind() {
+        let topology = samples::small().topology;
+        let mut measured = Measured::empty(3);
+        assert_eq!(measured.ways(&topology), []);
+        measured.mb_per_s[0] = vec![3_000.0, 2_000.0, 1_000.0];
+        measured.latency_ns[0] = vec![80.0, 120.0, 140.0];
+        measured.mb_per_s[1] = vec![2_200.0, 3_200.0, 2_900.0];
+        measured.latency_ns[1] = vec![130.0, 90.0, 100.0];
+        let ways = measured.ways(&topology);
+        let told: Vec<_> =
+            ways.iter().map(|way| (way.name, way.pairs, way.mb_per_s, way.latency_ns)).collect();
+        let other = (2_000.0 + 1_000.0 + 2_200.0) / 3.0;
+        assert_eq!(
+            told,
+            [
+                ("local", 2, 3_100.0, 85.0),
+                ("same socket", 1, 2_900.0, 100.0),
+                ("other socket", 3, other, 130.0)
+            ]
+        );
+    }
+
+    #[test]
+    fn this_machine_is_measured() {
+        let topology = Topology::this_machine();
+        match Measured::here(&topology) {
+            Ok(measured) => assert!(measured.ways(&topology)[0].mb_per_s > 0.0),
+            // A container may have too little memory for it.
+            Err(trouble) => assert!(trouble.message.starts_with("measuring: ")),
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! What `carrack topo` shows: a machine, and a placement on it.
+//!
+//! `tree.rs` writes it for people, `json.rs` for machines, `svg.rs` draws it, `measured.rs` measures memory (N5),
+//! `occupants.rs` says who sits where.
+
+mod json;
+mod measured;
+mod occupants;
+#[cfg(test)]
+mod samples;
+mod svg;
+mod tree;
+
+use std::fs;
+
+use carrack_machine::{Costs, Origin, Placement, Topology};
+
+use crate::views::quantity::count;
+pub use measured::Measured;
+
+/// A machine and a placement.
+#[derive(Debug)]
+pub struct Report {
+    /// The machine.
+    pub topology: Topology,
+    /// What is planned on it.
+    pub placement: Placement,
+    /// What it was planned with.
+    pub costs: Costs,
+    /// What was measured, if it was.
+    pub measured: Option<Measured>,
+}
+
+impl Report {
+    /// What the machine is called.
+    fn title(&self) -> String {
+        match &self.topology.origin {
+            Origin::Hwloc => "this machine".to_owned(),
+            Origin::Sysfs => "this machine, without hwloc".to_owned(),
+            Origin::Xml(name) => name.clone(),
+            Origin::Synthetic(text) => text.clone(),
+        }
+    }
+
+    /// How much of what it has.
+    fn size(&self) -> String {
+        let Topology { sockets, nodes, cores, .. } = &self.topology;
+        let cpus = self.topology.cpus().len();
+        let parts = [
+            count(sockets.len() as u64, "socket", "sockets"),
+            count(nodes.len() as u64, "NUMA node", "NUMA nodes"),
+            count(cores.len() as u64, "core", "cores"),
+            count(cpus as u64, "CPU", "CPUs"),
+        ];
+        parts.join(", ")
+    }
+}
+
+/// The interface of the default route, if its place is known (proc(5), `/proc/net/route`; `ipv6_route` is not asked).
+pub fn default_nic(topology: &Topology) -> Option<String> {
+    let table = fs::read_to_string("/proc/net/route").ok()?;
+    let name = interface_of_default_route(&table)?;
+    topology.device(name).map(|device| device.name.clone())
+}
+
+/// Columns: interface, destination, ...; the destination of the default route is 0.
+fn interface_of_default_route(table: &str) -> Option<&str> {
+    let routes = table.lines().skip(1).map(|line| line.split_ascii_whitespace());
+    routes
+        .filter_map(|mut fields| Some((fields.next()?, fields.next()?)))
+        .find(|(_, to)| *to == "00000000")
+        .map(|(name, _)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_route_has_an_interface() {
+        let head = "Iface\tDestination\tGateway \tFlags\n";
+        let table = format!("{head}eth1\t0000A8C0\t00000000\t0001\neth0\t00000000\t0100A8C0\t0003\n");
+        assert_eq!(interface_of_default_route(&table), Some("eth0"));
+        assert_eq!(interface_of_default_route(head), None);
+    }
+
+    #[test]
+    fn a_machine_has_a_title_and_a_size() {
+        let report = samples::small();
+        assert_eq!(report.title(), "small.xml");
+        assert_eq!(report.size(), "2 sockets, 3 NUMA nodes, 4 cores, 6 CPUs");
+    }
+}

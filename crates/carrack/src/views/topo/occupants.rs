@@ -1,0 +1,95 @@
+//! Who sits on which core.
+
+use carrack_machine::{LanePlacement, Placement, Seat, Topology};
+
+/// What a thread does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// The connections.
+    Comm,
+    /// The scan.
+    Master,
+    /// Reading or writing.
+    Io,
+}
+
+impl Role {
+    /// As it is printed.
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::Comm => "comm",
+            Role::Master => "master",
+            Role::Io => "I/O",
+        }
+    }
+}
+
+/// A thread.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Occupant<'a> {
+    /// Its lane.
+    pub lane: usize,
+    /// What it does.
+    pub role: Role,
+    /// Where it sits, and what that costs.
+    pub seat: &'a Seat,
+}
+
+impl Occupant<'_> {
+    /// "comm, 1.20 from ib0".
+    pub fn text(&self) -> String {
+        let cost = self.seat.device.as_ref().zip(self.seat.cost);
+        let cost = cost.map(|(device, cost)| format!(" {cost:.2} from {device}"));
+        format!("{}{}", self.role.name(), cost.unwrap_or_default())
+    }
+}
+
+/// A lane's threads.
+pub fn of_lane(lane: usize, placement: &LanePlacement) -> impl Iterator<Item = Occupant<'_>> {
+    let control = [(Role::Comm, &placement.comm), (Role::Master, &placement.master)];
+    let io = placement.io.iter().map(|seat| (Role::Io, seat));
+    control.into_iter().chain(io).map(move |(role, seat)| Occupant { lane, role, seat })
+}
+
+/// By position of the core: the threads that are bound to it.
+pub fn by_core<'a>(topology: &Topology, placement: &'a Placement) -> Vec<Vec<Occupant<'a>>> {
+    let mut cores = vec![Vec::new(); topology.cores.len()];
+    let lanes = placement.lanes.iter().enumerate();
+    for occupant in lanes.flat_map(|(lane, placement)| of_lane(lane, placement)) {
+        let cpus = &occupant.seat.cpus;
+        let is_here = |core: &carrack_machine::Core| !cpus.is_empty() && cpus.is_subset(&core.cpus);
+        if let Some(core) = topology.cores.iter().position(is_here) {
+            cores[core].push(occupant);
+        }
+    }
+    cores
+}
+
+/// Lanes whose buffer lies on a node, by the kernel's number.
+pub fn lanes_on(placement: &Placement, node: u32) -> Vec<usize> {
+    let lanes = placement.lanes.iter().enumerate();
+    lanes.filter(|(_, lane)| lane.memory.contains(node)).map(|(lane, _)| lane).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::views::topo::samples;
+
+    #[test]
+    fn every_thread_sits_once() {
+        let report = samples::small();
+        let cores = by_core(&report.topology, &report.placement);
+        let threads: usize = report.placement.lanes.iter().map(|lane| 2 + lane.io.len()).sum();
+        assert_eq!(cores.iter().map(Vec::len).sum::<usize>(), threads);
+        let first: Vec<_> = cores[0].iter().map(|occupant| (occupant.lane, occupant.role)).collect();
+        assert_eq!(first[0], (0, Role::Comm));
+        assert_eq!(cores[0][0].text(), "comm 1.20 from eth0");
+    }
+
+    #[test]
+    fn buffers_are_found() {
+        let report = samples::small();
+        assert_eq!((lanes_on(&report.placement, 0), lanes_on(&report.placement, 2)), (vec![0], vec![]));
+    }
+}

@@ -1,0 +1,345 @@
+//! What tuners have found out; `svg.rs` draws the curves.
+//!
+//! With `--json` one object a line for each workload; field names are stable, new ones may come:
+//!
+//! | field | what |
+//! | --- | --- |
+//! | `source`, `sink` | the names of the sites |
+//! | `size` | `small`, `mixed`, `large`: of the files, on the average |
+//! | `found` | when, in Unix seconds |
+//! | `settled` | whether nothing promised more |
+//! | `bytes_per_s` | what the values bring; 0 where the throughput had just become another one |
+//! | `values` | `readers`, `streams`, `writers`: with which a session begins |
+//! | `curves` | for each of these a list of points |
+//!
+//! A point:
+//!
+//! | field | what |
+//! | --- | --- |
+//! | `value` | the knob's |
+//! | `present` | whether it is the one in `values` |
+//! | `current` | whether nothing else has changed since |
+//! | `bytes_per_s` | what it brings and keeps up: the least of the three stages |
+//! | `read`, `sent`, `written` | what the stages move, in bytes per second |
+//! | `deviation` | the samples' standard deviation in bytes per second, null for a single one |
+//! | `loss` | the part that was sent again, 0 to 1 |
+//! | `samples` | how many |
+
+mod svg;
+
+use std::io::{self, Write};
+
+use carrack_plan::tuner::{CurvePoint, Knob, PerKnob, SizeClass, TunerRecord};
+use serde::Serialize;
+
+use crate::lifetime::show_moment;
+use crate::register::tuner_store::Known;
+use crate::trouble::tame;
+use crate::views::json::write_lines;
+use crate::views::table::Table;
+
+const LEGEND: &str = "
+* is the present value, with which a session begins; ± is the samples' standard deviation;
+outdated: seen before something else had changed.
+";
+
+/// What is known, workload by workload.
+pub struct Report {
+    /// Not empty.
+    pub known: Vec<Known>,
+    /// Whether people are told each value that was seen, and not only the best.
+    pub with_curves: bool,
+}
+
+impl Report {
+    /// For programs.
+    pub fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
+        write_lines(self.known.iter().map(whole), out)
+    }
+
+    /// For people: a line for each workload, or the curves of each.
+    pub fn write_table(&self, out: &mut dyn Write) -> io::Result<()> {
+        if !self.with_curves {
+            return self.write_list(out);
+        }
+        for (number, known) in self.known.iter().enumerate() {
+            let blank = if number > 0 { "\n" } else { "" };
+            write!(out, "{blank}")?;
+            write_curves(known, out)?;
+        }
+        out.write_all(LEGEND.as_bytes())
+    }
+
+    fn write_list(&self, out: &mut dyn Write) -> io::Result<()> {
+        let headings =
+            ["<SOURCE", "<SINK", "<FILES", "<FOUND", "<SETTLED", ">READERS", ">STREAMS", ">WRITERS", ">MB/s"];
+        let mut table = Table::headed(&headings);
+        for Known { workload, record, .. } in &self.known {
+            let [readers, streams, writers] = Knob::ALL.map(|knob| record.values[knob]);
+            table.row(&[
+                &workload.source,
+                &workload.sink,
+                &size_name(workload.size),
+                &found(record),
+                &if record.is_settled { "yes" } else { "no" },
+                &readers,
+                &streams,
+                &writers,
+                &brings(record),
+            ]);
+        }
+        table.write("", out)
+    }
+}
+
+fn write_curves(known: &Known, out: &mut dyn Write) -> io::Result<()> {
+    let (workload, record) = (&known.workload, &known.record);
+    let size = match workload.size {
+        SizeClass::Small => "files below 1 MiB on the average",
+        SizeClass::Mixed => "files of 1 MiB to 64 MiB on the average",
+        SizeClass::Large => "files of 64 MiB and more on the average",
+    };
+    let (source, sink) = (tame(&workload.source), tame(&workload.sink));
+    writeln!(out, "{source} → {sink}, {size}, found {}", found(record))?;
+    let state = if record.is_settled { "settled at" } else { "not settled, the best was" };
+    let values = Knob::ALL.map(|knob| format!("{} {knob}", record.values[knob])).join(", ");
+    writeln!(out, "{state} {values}: {} MB/s", brings(record))?;
+    let mut table = Table::new("<>>>><");
+    Knob::ALL.into_iter().for_each(|knob| add_curve(record, knob, &mut table));
+    table.write("", out)
+}
+
+fn add_curve(record: &TunerRecord, knob: Knob, table: &mut Table) {
+    table.row(&[&""]);
+    table.row(&[&"", &knob.to_string().to_uppercase(), &"MB/s", &"±", &"SAMPLES", &""]);
+    let points = &record.curves[knob];
+    for point in points {
+        table.row(&[
+            &if is_present(record, knob, point) { "*" } else { "" },
+            &point.value,
+            &megabytes(point.bytes_per_s()),
+            &deviation(point).map_or("?".to_owned(), megabytes),
+            &point.samples,
+            &if point.is_current { "" } else { "outdated" },
+        ]);
+    }
+    if !points.iter().any(|point| is_present(record, knob, point)) {
+        table.row(&[&"*", &record.values[knob], &"?", &"?", &0, &""]);
+    }
+}
+
+/// As the records have it.
+fn size_name(size: SizeClass) -> &'static str {
+    match size {
+        SizeClass::Small => "small",
+        SizeClass::Mixed => "mixed",
+        SizeClass::Large => "large",
+    }
+}
+
+/// When.
+fn found(record: &TunerRecord) -> String {
+    show_moment(i64::try_from(record.at_s).unwrap_or(i64::MAX))
+}
+
+fn megabytes(bytes_per_s: f64) -> String {
+    format!("{:.1}", bytes_per_s / 1e6)
+}
+
+/// What the values bring, in MB/s. Zero is none: the session has ended when the throughput had just become another one.
+fn brings(record: &TunerRecord) -> String {
+    match record.bytes_per_s {
+        0 => "?".to_owned(),
+        rate => megabytes(rate as f64),
+    }
+}
+
+/// The samples' standard deviation, in bytes per second. One sample has none.
+fn deviation(point: &CurvePoint) -> Option<f64> {
+    (point.samples > 1).then(|| point.variance.max(0.0).sqrt())
+}
+
+/// Whether it is the value that a session would begin with.
+fn is_present(record: &TunerRecord, knob: Knob, point: &CurvePoint) -> bool {
+    record.values[knob] == point.value
+}
+
+#[derive(Serialize)]
+struct Whole<'a> {
+    source: &'a str,
+    sink: &'a str,
+    size: &'static str,
+    found: u64,
+    settled: bool,
+    bytes_per_s: u64,
+    values: PerKnob<u32>,
+    curves: PerKnob<Vec<PointJson>>,
+}
+
+#[derive(Serialize)]
+struct PointJson {
+    value: u32,
+    present: bool,
+    current: bool,
+    bytes_per_s: f64,
+    read: f64,
+    sent: f64,
+    written: f64,
+    deviation: Option<f64>,
+    loss: f64,
+    samples: u32,
+}
+
+fn whole(known: &Known) -> Whole<'_> {
+    let (workload, record) = (&known.workload, &known.record);
+    let curve = |knob: Knob| {
+        let points = record.curves[knob].iter();
+        points.map(|point| point_json(point, is_present(record, knob, point))).collect()
+    };
+    Whole {
+        source: &workload.source,
+        sink: &workload.sink,
+        size: size_name(workload.size),
+        found: record.at_s,
+        settled: record.is_settled,
+        bytes_per_s: record.bytes_per_s,
+        values: record.values,
+        curves: PerKnob::from_fn(curve),
+    }
+}
+
+fn point_json(point: &CurvePoint, present: bool) -> PointJson {
+    PointJson {
+        value: point.value,
+        present,
+        current: point.is_current,
+        bytes_per_s: point.bytes_per_s(),
+        read: point.rates.read,
+        sent: point.rates.sent,
+        written: point.rates.written,
+        deviation: deviation(point),
+        loss: point.loss,
+        samples: point.samples,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use carrack_plan::tuner::{StageRates, Workload};
+
+    use super::*;
+    use crate::views::output::tests::text_of;
+
+    pub(super) const NOW_S: u64 = 1_767_484_800;
+
+    fn point(value: u32, megabytes: f64, samples: u32, is_current: bool) -> CurvePoint {
+        let written = megabytes * 1e6;
+        let rates = StageRates { read: written + 1e6, sent: written + 2e6, written };
+        let at = Duration::from_secs(1);
+        CurvePoint { value, rates, variance: 4e12, loss: 0.0, samples, at, is_current }
+    }
+
+    /// Between `a` and `b`: readers were tried, streams were seen, writers are the user's.
+    pub(super) fn found(size: SizeClass) -> Known {
+        let readers = vec![
+            point(4, 50.0, 9, false),
+            point(8, 100.0, 12, true),
+            point(16, 190.0, 7, true),
+            point(32, 188.0, 1, true),
+        ];
+        let curves = PerKnob { readers, streams: vec![point(2, 190.0, 7, true)], writers: vec![] };
+        let values = PerKnob { readers: 16, streams: 2, writers: 12 };
+        let record = TunerRecord {
+            at_s: NOW_S,
+            values,
+            is_settled: true,
+            bytes_per_s: 190_250_000,
+            session: Duration::from_secs(9),
+            curves,
+        };
+        Known::new(Workload { source: "a\u{1b}".into(), sink: "b<c".into(), size }, record)
+    }
+
+    #[test]
+    fn nothing_measured_is_not_zero() {
+        let mut record = found(SizeClass::Large).record;
+        assert_eq!(brings(&record), "190.2");
+        record.bytes_per_s = 0;
+        assert_eq!(brings(&record), "?");
+    }
+
+    #[test]
+    fn one_sample_deviates_from_nothing() {
+        assert_eq!(deviation(&point(1, 1.0, 1, true)), None);
+        assert_eq!(deviation(&point(1, 1.0, 2, true)), Some(2e6));
+    }
+
+    fn table(known: Vec<Known>, with_curves: bool) -> String {
+        text_of(|out| Report { known, with_curves }.write_table(out))
+    }
+
+    #[test]
+    fn many_are_listed() {
+        let mut other = found(SizeClass::Small);
+        other.workload.source = "a.longer.name".into();
+        other.record.is_settled = false;
+        let text = table(vec![found(SizeClass::Large), other], false);
+        let expected = "\
+SOURCE         SINK  FILES  FOUND                 SETTLED  READERS  STREAMS  WRITERS   MB/s
+a\\u{1b}        b<c   large  2026-01-04T00:00:00Z  yes           16        2       12  190.2
+a.longer.name  b<c   small  2026-01-04T00:00:00Z  no            16        2       12  190.2
+";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn one_is_told_point_by_point() {
+        let text = table(vec![found(SizeClass::Large)], true);
+        let expected = "\
+a\\u{1b} → b<c, files of 64 MiB and more on the average, found 2026-01-04T00:00:00Z
+settled at 16 readers, 2 streams, 12 writers: 190.2 MB/s
+
+   READERS   MB/s    ±  SAMPLES
+         4   50.0  2.0        9  outdated
+         8  100.0  2.0       12
+*       16  190.0  2.0        7
+        32  188.0    ?        1
+
+   STREAMS   MB/s    ±  SAMPLES
+*        2  190.0  2.0        7
+
+   WRITERS   MB/s    ±  SAMPLES
+*       12      ?    ?        0
+
+* is the present value, with which a session begins; ± is the samples' standard deviation;
+outdated: seen before something else had changed.
+";
+        assert_eq!(text, expected);
+        let two = table(vec![found(SizeClass::Large), found(SizeClass::Small)], true);
+        assert_eq!((two.matches(" → ").count(), two.matches("\n* is").count()), (2, 1), "{two}");
+    }
+
+    #[test]
+    fn an_object_a_workload() {
+        let known = vec![found(SizeClass::Mixed), found(SizeClass::Large)];
+        let text = text_of(|out| Report { known, with_curves: false }.write_json(out));
+        let objects: Vec<serde_json::Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!((objects.len(), &objects[1]["size"]), (2, &"large".into()));
+        let one = &objects[0];
+        assert_eq!((&one["source"], &one["found"]), (&"a\u{1b}".into(), &NOW_S.into()));
+        assert_eq!((&one["size"], &one["settled"]), (&"mixed".into(), &true.into()));
+        assert_eq!(one["values"], serde_json::json!({"readers": 16, "streams": 2, "writers": 12}));
+        let readers = one["curves"]["readers"].as_array().unwrap();
+        assert_eq!(readers.len(), 4);
+        let expected = serde_json::json!({
+            "value": 16, "present": true, "current": true, "bytes_per_s": 190e6, "read": 191e6, "sent": 192e6,
+            "written": 190e6, "deviation": 2e6, "loss": 0.0, "samples": 7
+        });
+        assert_eq!(readers[2], expected);
+        assert_eq!((&readers[0]["current"], &readers[3]["deviation"]), (&false.into(), &().into()));
+        assert_eq!(one["curves"]["writers"], serde_json::json!([]));
+    }
+}

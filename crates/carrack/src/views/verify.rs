@@ -1,0 +1,255 @@
+//! What `carrack verify` finds, as lines for people and for machines.
+//!
+//! JSON, one object a line; field names are stable, new ones may come:
+//!
+//! | field | what |
+//! | --- | --- |
+//! | `event` | `difference`, or `summary`, which is last |
+//! | `path`, `path_hex` | beneath the destination, `.` for itself; what can't be listed, and what an older carrack skips, as its end knows it. As in `carrack cp --json` |
+//! | `what` | `missing`, `extra`, `kind`, `size`, `content`, `digest`, `link`, `device`, `metadata`, `unreadable`, `skipped` |
+//! | `source`, `destination` | `kind`: as in `carrack ls --json`; `size`: bytes |
+//! | `ranges`, `is_cut` | `content`: `offset` and `bytes` of each range that differs; whether there are more |
+//! | `metadata` | `metadata`: a list of what differs, each with `of` (`mode`, `time`, `owner`, `group`, `attribute`, `flags`, `hard-link`, `holes`), `name` (of an attribute; of a hard link the other name), `source` and `destination`, of which one that is not there is null |
+//! | `side`, `detail` | `unreadable`: `source` or `destination`, and why; `skipped`: what it is |
+//!
+//! The summary has the counters of [`Verified`], and `complete`: whether everything was compared; with a part of a file also `part`, its `offset` and
+//! `bytes`.
+
+use std::io::{self, Write};
+
+use carrack_engine::{Difference, Finding, Verified};
+use carrack_model::{ByteRange, Side, escape};
+use serde::Serialize;
+
+use crate::size;
+use crate::trouble::tame;
+use crate::views::entry::kind_name;
+use crate::views::json::{self, write_line};
+use crate::views::metadata::{self, MetadataLine};
+
+/// Ranges that a line for people has.
+const RANGES_SHOWN_MAX: usize = 16;
+
+/// How findings are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// A line, the path as it is.
+    Bytes,
+    /// A line, the path escaped for a terminal.
+    Terminal,
+    /// A JSON object.
+    Json,
+}
+
+/// Writes one line.
+pub fn write_finding(finding: &Finding, style: Style, out: &mut dyn Write) -> io::Result<()> {
+    let path: &[u8] = if finding.path.is_empty() { b"." } else { &finding.path };
+    let (word, more) = in_words(&finding.what);
+    match style {
+        Style::Json => return write_line(&Line::of(path, &finding.what), out),
+        Style::Bytes => {
+            write!(out, "{word:<10} ")?;
+            out.write_all(path)?;
+        }
+        Style::Terminal => write!(out, "{word:<10} {}", escape(path))?,
+    }
+    let colon = if more.is_empty() { "" } else { ": " };
+    writeln!(out, "{colon}{}", tame(&more))
+}
+
+/// Writes what came of it.
+pub fn write_summary(
+    verified: &Verified,
+    is_whole: bool,
+    style: Style,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    if style == Style::Json {
+        let part = verified.part.map(Range::of);
+        let summary = Summary { event: "summary", complete: is_whole, verified: *verified, part };
+        return write_line(&summary, out);
+    }
+    let Verified { equal, known, bytes_equal, differing, extra, unreadable, skipped, .. } = *verified;
+    let mut parts = vec![match verified.part {
+        None => format!("{equal} entries are equal ({})", size::show(bytes_equal)),
+        Some(part) => {
+            let bytes = format!("bytes {}-{}", part.offset, part.offset + part.len - 1);
+            let are = if equal > 0 { "are equal" } else { "were compared, and no others" };
+            format!("{bytes} {are} ({})", size::show(part.len))
+        }
+    }];
+    for (count, what) in [
+        (known, "known from before"),
+        (differing, "differ or are missing"),
+        (extra, "too many"),
+        (unreadable, "can't be read"),
+        (skipped, "left out"),
+    ] {
+        if count > 0 {
+            parts.push(format!("{count} {what}"));
+        }
+    }
+    let end = if is_whole { "" } else { "; not everything was compared" };
+    writeln!(out, "carrack: {}{end}", parts.join(", "))
+}
+
+fn in_words(what: &Difference) -> (&'static str, String) {
+    match what {
+        Difference::Missing => ("missing", String::new()),
+        Difference::Extra => ("extra", String::new()),
+        Difference::Kind { source, sink } => {
+            ("differs", format!("a {} where a {} should be", kind_name(*sink), kind_name(*source)))
+        }
+        Difference::Size { source, sink } => ("differs", format!("{sink} bytes where {source} should be")),
+        Difference::Content { ranges, is_cut } => ("differs", ranges_in_words(ranges, *is_cut)),
+        Difference::Digest => ("differs", "another digest than in the manifest".into()),
+        Difference::Link => ("differs", "the link leads elsewhere".into()),
+        Difference::Device => ("differs", "another device".into()),
+        Difference::Metadata(all) => {
+            let all: Vec<String> = all.iter().map(metadata::in_words).collect();
+            ("differs", all.join("; "))
+        }
+        Difference::Unreadable { side, detail } | Difference::Unwalked { side, detail } => {
+            ("unreadable", format!("at the {}: {detail}", side_name(*side)))
+        }
+        Difference::Skipped { what } => ("skipped", what.clone()),
+    }
+}
+
+/// First and last byte of each, as `dd` and `cmp` count them: from 0.
+fn ranges_in_words(ranges: &[ByteRange], is_cut: bool) -> String {
+    let shown = ranges.iter().take(RANGES_SHOWN_MAX);
+    let shown: Vec<String> =
+        shown.map(|range| format!("{}-{}", range.offset, range.offset + range.len - 1)).collect();
+    let more = match ranges.len().saturating_sub(RANGES_SHOWN_MAX) {
+        0 if !is_cut => String::new(),
+        count => format!(" and {}{count} more", if is_cut { "at least " } else { "" }),
+    };
+    format!("bytes {}{more}", shown.join(", "))
+}
+
+/// As people and `--json` are told it.
+pub fn side_name(side: Side) -> &'static str {
+    if side == Side::Source { "source" } else { "destination" }
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    event: &'static str,
+    #[serde(flatten)]
+    path: json::Path<'a>,
+    what: &'static str,
+    #[serde(flatten)]
+    more: More<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum More<'a> {
+    Nothing {},
+    Kinds { source: &'static str, destination: &'static str },
+    Sizes { source: u64, destination: u64 },
+    Ranges { ranges: Vec<Range>, is_cut: bool },
+    Metadata { metadata: Vec<MetadataLine> },
+    Detail { side: &'static str, detail: &'a str },
+}
+
+#[derive(Serialize)]
+struct Range {
+    offset: u64,
+    bytes: u64,
+}
+
+impl Range {
+    fn of(range: ByteRange) -> Range {
+        Range { offset: range.offset, bytes: range.len }
+    }
+}
+
+impl<'a> Line<'a> {
+    fn of(path: &'a [u8], difference: &'a Difference) -> Line<'a> {
+        let (what, more) = match difference {
+            Difference::Missing => ("missing", More::Nothing {}),
+            Difference::Extra => ("extra", More::Nothing {}),
+            Difference::Digest => ("digest", More::Nothing {}),
+            Difference::Link => ("link", More::Nothing {}),
+            Difference::Device => ("device", More::Nothing {}),
+            Difference::Metadata(all) => {
+                ("metadata", More::Metadata { metadata: all.iter().map(MetadataLine::of).collect() })
+            }
+            Difference::Kind { source, sink } => {
+                ("kind", More::Kinds { source: kind_name(*source), destination: kind_name(*sink) })
+            }
+            Difference::Size { source, sink } => {
+                ("size", More::Sizes { source: *source, destination: *sink })
+            }
+            Difference::Content { ranges, is_cut } => {
+                let ranges = ranges.iter().copied().map(Range::of).collect();
+                ("content", More::Ranges { ranges, is_cut: *is_cut })
+            }
+            Difference::Unreadable { side, detail } | Difference::Unwalked { side, detail } => {
+                ("unreadable", More::Detail { side: side_name(*side), detail })
+            }
+            Difference::Skipped { what } => ("skipped", More::Detail { side: "source", detail: what }),
+        };
+        Line { event: "difference", path: json::Path::of(path), what, more }
+    }
+}
+
+#[derive(Serialize)]
+struct Summary {
+    event: &'static str,
+    complete: bool,
+    #[serde(flatten)]
+    verified: Verified,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    part: Option<Range>,
+}
+
+#[cfg(test)]
+mod tests {
+    use carrack_engine::BrowsedKind;
+
+    use super::*;
+    use crate::views::output::tests::text_of;
+
+    fn text(what: Difference, style: Style) -> String {
+        text_of(|out| write_finding(&Finding { path: b"a\x1bb"[..].into(), what }, style, out))
+    }
+
+    #[test]
+    fn lines() {
+        let many = (0..20).map(|n| ByteRange::new(n << 20, 1_024)).collect();
+        for (what, line) in [
+            (Difference::Missing, "missing    a\\u{1b}b\n"),
+            (Difference::Link, "differs    a\\u{1b}b: the link leads elsewhere\n"),
+            (Difference::Size { source: 7, sink: 8 }, "differs    a\\u{1b}b: 8 bytes where 7 should be\n"),
+            (
+                Difference::Kind { source: BrowsedKind::File, sink: BrowsedKind::Directory },
+                "differs    a\\u{1b}b: a directory where a file should be\n",
+            ),
+            (
+                Difference::Content { ranges: vec![ByteRange::new(1_024, 1_024)], is_cut: false },
+                "differs    a\\u{1b}b: bytes 1024-2047\n",
+            ),
+        ] {
+            assert_eq!(text(what, Style::Terminal), line);
+        }
+        let cut = text(Difference::Content { ranges: many, is_cut: true }, Style::Bytes);
+        assert!(
+            cut.starts_with("differs    a\x1bb: bytes 0-1023, ") && cut.ends_with(" and at least 4 more\n")
+        );
+    }
+
+    #[test]
+    fn json() {
+        let ranges = vec![ByteRange::new(1_024, 2_048)];
+        let line: serde_json::Value =
+            serde_json::from_str(&text(Difference::Content { ranges, is_cut: false }, Style::Json)).unwrap();
+        assert_eq!((&line["what"], &line["ranges"][0]["offset"]), (&"content".into(), &1_024.into()));
+        assert_eq!((&line["ranges"][0]["bytes"], &line["is_cut"]), (&2_048.into(), &false.into()));
+        let detail = Difference::Unreadable { side: Side::Sink, detail: "no".into() };
+        let line: serde_json::Value = serde_json::from_str(&text(detail, Style::Json)).unwrap();
+        assert_eq!((&line["side"], &line["detail"]), (&"destination".into(), &"no".into()));
+    }
+}

@@ -1,0 +1,258 @@
+//! Storage that fails: the double of `testbed/storage` answers errors by rule, at the sink or at the source. What can be copied
+//! is, what can't is named, nothing partial has a final name; and when the error is gone the same command completes the
+//! copy, even if the power failed in between. Bits that flip in it are found by reading again.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use crate::common::CARRACK;
+use crate::common::process::{assert_says, run, talk};
+use crate::common::storage_double::StorageDouble;
+use crate::common::tree::{assert_same, census, noise};
+
+const LARGE_BYTES: usize = 3_000_001;
+
+/// What is copied.
+fn plant_new(root: &Path) {
+    fs::create_dir_all(root.join("sub")).unwrap();
+    fs::create_dir_all(root.join("empty")).unwrap();
+    for (name, bytes) in [("large", LARGE_BYTES), ("other", 2_000_000)] {
+        fs::write(root.join(name), noise(bytes)).unwrap();
+    }
+    for number in 0..8 {
+        fs::write(root.join(format!("sub/small{number}")), noise(5_000 + number)).unwrap();
+    }
+    symlink("sub/small0", root.join("link")).unwrap();
+}
+
+/// What some of it replaces.
+fn plant_old(root: &Path) {
+    fs::create_dir_all(root.join("to/sub")).unwrap();
+    for name in ["to/large", "to/sub/small3"] {
+        fs::write(root.join(name), "old").unwrap();
+    }
+}
+
+/// Two ends, one of them on a double.
+struct Ends {
+    double: StorageDouble,
+    from: PathBuf,
+    to: PathBuf,
+    /// What is to be at the sink in the end, where nothing fails.
+    reference: PathBuf,
+}
+
+impl Ends {
+    #[track_caller]
+    fn sink_on_a_double() -> Option<Ends> {
+        let double = StorageDouble::start(&["--record"], plant_old)?;
+        let (from, to) = (double.local("from"), double.path("to"));
+        plant_new(&from);
+        let reference = from.clone();
+        Some(Ends { double, from, to, reference })
+    }
+
+    #[track_caller]
+    fn source_on_a_double() -> Option<Ends> {
+        let double = StorageDouble::start(&["--record"], |root| plant_new(&root.join("from")))?;
+        let (from, to) = (double.path("from"), double.local("to"));
+        fs::create_dir(&to).unwrap();
+        let reference = double.local("first/from");
+        Some(Ends { double, from, to, reference })
+    }
+
+    fn copy(&self, options: &[&str]) -> Output {
+        let mut command = Command::new(CARRACK);
+        command.args(["cp", "-r", "--object-size", "128KiB"]).args(options);
+        run(command.arg(self.from.join("")).arg(&self.to))
+    }
+
+    /// What is not as it is to be in the end; each path has what it held before, or is not there.
+    fn missing(&self) -> Vec<String> {
+        let there = census(&self.to);
+        let differs = census(&self.reference).into_iter().filter(|entry| !there.contains(entry));
+        let files = differs.map(|entry| entry.path).filter(|path| !self.reference.join(path).is_dir());
+        let missing: Vec<PathBuf> = files.collect();
+        for path in &missing {
+            match fs::symlink_metadata(self.to.join(path)) {
+                Err(_) => {}
+                Ok(_) => assert_eq!(fs::read(self.to.join(path)).unwrap(), b"old", "{}", path.display()),
+            }
+        }
+        missing.into_iter().map(|path| path.into_os_string().into_string().unwrap()).collect()
+    }
+
+    /// The error goes, the power fails, the same command runs again.
+    #[track_caller]
+    fn completes_without_errors(&self, rules: &[&str]) {
+        self.double.ask("clear");
+        // All weathers come, each always in the same cases.
+        let seed: u64 = rules.iter().flat_map(|rule| rule.bytes()).map(u64::from).sum();
+        let operations = self.double.log().len();
+        self.double.ask(&format!("cut {operations} {seed}"));
+        let output = self.copy(&[]);
+        assert_eq!(output.status.code(), Some(0), "seed {seed}: {}", talk(&output));
+        assert_same(&self.reference, &self.to);
+    }
+}
+
+/// One file fails: the others are complete, and the exit code is 1.
+#[track_caller]
+fn one_fails(ends: Option<Ends>, rules: &[&str], failing: &[&str], says: &[&str]) {
+    let Some(ends) = ends else { return };
+    for rule in rules {
+        ends.double.ask(&format!("rule {rule}"));
+    }
+    let output = ends.copy(&[]);
+    assert_eq!(output.status.code(), Some(1), "{}", talk(&output));
+    assert!(ends.double.hits().iter().all(|&hits| hits > 0), "{}", ends.double.ask("rules"));
+    assert_says(&output, says);
+    assert_says(&output, failing);
+    assert_eq!(ends.missing(), failing);
+    ends.completes_without_errors(rules);
+}
+
+/// The sink is full: the transfer ends.
+#[track_caller]
+fn it_ends(rule: &str, says: &[&str]) {
+    let Some(ends) = Ends::sink_on_a_double() else { return };
+    ends.double.ask(&format!("rule {rule}"));
+    let output = ends.copy(&[]);
+    // 3 if nobody had heard yet that something was copied.
+    assert!(matches!(output.status.code(), Some(1 | 3)), "{}", talk(&output));
+    assert_says(&output, says);
+    assert_says(&output, &["\nhint: "]);
+    assert!(!ends.missing().is_empty());
+    ends.completes_without_errors(&[rule]);
+}
+
+#[test]
+fn a_full_sink() {
+    let to = "/mnt/to/";
+    it_ends("ENOSPC:write:after=1000000:count=all", &["No space left on device", to]);
+    // Nothing can be written at all, a journal neither.
+    it_ends("ENOSPC:write:count=all", &["No space left on device"]);
+    it_ends("ENOSPC:write:path=small5", &["No space left on device", "to/sub/small5"]);
+    it_ends("ENOSPC:create:path=large", &["No space left on device", "to/large"]);
+    it_ends("ENOSPC:mkdir:path=to/empty", &["No space left on device", "to/empty"]);
+}
+
+#[test]
+fn a_quota_at_the_sink() {
+    it_ends("EDQUOT:write:after=2000000:count=all", &["Disk quota exceeded"]);
+    it_ends("EDQUOT:create:path=small2", &["Disk quota exceeded", "to/sub/small2"]);
+}
+
+#[test]
+fn a_file_that_cannot_be_written() {
+    let says = ["Input/output error"];
+    for nth in [1, 3, 12] {
+        let rule = format!("EIO:write:path=large:nth={nth}");
+        one_fails(Ends::sink_on_a_double(), &[&rule], &["large"], &says);
+    }
+    one_fails(Ends::sink_on_a_double(), &["EIO:write:path=small3"], &["sub/small3"], &says);
+    one_fails(Ends::sink_on_a_double(), &["EIO:create:path=small6"], &["sub/small6"], &says);
+    one_fails(Ends::sink_on_a_double(), &["EIO:symlink"], &["link"], &says);
+}
+
+#[test]
+fn a_file_that_cannot_be_renamed() {
+    let rules = ["EIO:rename:path=to/large", "EIO:rename:path=small3", "EDQUOT:rename:path=small4"];
+    one_fails(Ends::sink_on_a_double(), &rules[..1], &["large"], &["Input/output error"]);
+    one_fails(Ends::sink_on_a_double(), &rules[1..2], &["sub/small3"], &["Input/output error"]);
+    one_fails(Ends::sink_on_a_double(), &["EACCES:rename:path=small4"], &["sub/small4"], &["denied"]);
+}
+
+#[test]
+fn a_file_that_cannot_be_read() {
+    let (all, says) = ("count=all", ["Input/output error"]);
+    // A read ahead is not an error yet: all of them fail.
+    one_fails(Ends::source_on_a_double(), &[&format!("EIO:read:path=large:{all}")], &["large"], &says);
+    one_fails(Ends::source_on_a_double(), &[&format!("EIO:read:path=small1:{all}")], &["sub/small1"], &says);
+    one_fails(Ends::source_on_a_double(), &["EIO:open:path=other"], &["other"], &says);
+    let rules = ["EACCES:open:path=small2", "EIO:open:path=small7"];
+    one_fails(Ends::source_on_a_double(), &rules, &["sub/small2", "sub/small7"], &["permission denied"]);
+}
+
+/// In all cases the same command completes.
+#[test]
+fn a_sink_that_cannot_sync() {
+    for rule in [
+        "EIO:sync:path=large",
+        "EIO:sync:path=small3",
+        "EIO:sync:path=small5:count=all",
+        "EIO:syncdir",
+        "ENOSPC:sync:nth=4:count=all",
+        "EIO:sync:path=.journal",
+        "EIO:write:path=.journal:nth=3",
+        "EIO:any:path=.journal:nth=5:count=all",
+    ] {
+        let Some(ends) = Ends::sink_on_a_double() else { return };
+        ends.double.ask(&format!("rule {rule}"));
+        let output = ends.copy(&[]);
+        // A failure that comes when the transfer is over: everything is there.
+        let codes: &[i32] = if rule.contains(".journal") { &[0, 1, 3] } else { &[1, 3] };
+        assert!(codes.contains(&output.status.code().unwrap()), "{rule}: {}", talk(&output));
+        assert!(ends.double.hits()[0] > 0, "{rule} met nothing");
+        ends.double.ask("clear");
+        ends.missing();
+        ends.completes_without_errors(&[rule]);
+    }
+}
+
+/// Bits flip on the way to the sink's medium, behind the page cache: they are found, and the objects sent again.
+#[track_caller]
+fn repaired(rules: &[&str], options: &[&str]) {
+    let Some(ends) = Ends::sink_on_a_double() else { return };
+    for rule in rules {
+        ends.double.ask(&format!("rule {rule}"));
+    }
+    let output = ends.copy(&[&["--verify", "readback"], options].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", talk(&output));
+    assert!(ends.double.hits().iter().all(|&hits| hits > 0), "{}", ends.double.ask("rules"));
+    // What is at rest, whatever the cache holds.
+    let at_rest = ends.double.local("at rest");
+    ends.double.ask(&format!("live {}", at_rest.display()));
+    assert_same(&ends.reference, &at_rest.join("to"));
+}
+
+#[test]
+fn damage_at_the_sink_is_repaired() {
+    for durability in ["each", "group", "end"] {
+        let options = ["--durability", durability];
+        repaired(&["flip:write:path=large:nth=5"], &options);
+        repaired(&["flip:write:path=large:every=3:count=8"], &options);
+        repaired(&["flip:write:path=small5", "flip:write:path=small3"], &options);
+        repaired(
+            &["flip:write:path=large:nth=23", "flip:write:path=other", "flip:write:path=small7"],
+            &options,
+        );
+    }
+}
+
+#[test]
+fn damage_that_stays_is_an_error() {
+    let Some(ends) = Ends::sink_on_a_double() else { return };
+    ends.double.ask("rule flip:write:path=small3:count=all");
+    ends.double.ask("rule flip:write:path=large:count=all");
+    let output = ends.copy(&["--verify", "readback"]);
+    assert_eq!(output.status.code(), Some(1), "{}", talk(&output));
+    assert_says(&output, &["small3", "large"]);
+    assert_eq!(ends.missing(), ["large", "sub/small3"]);
+    ends.completes_without_errors(&["flip"]);
+}
+
+/// What damages data without anybody being asked to look is not seen: the double does what it says.
+#[test]
+fn damage_that_nobody_looks_for_stays() {
+    let Some(ends) = Ends::sink_on_a_double() else { return };
+    ends.double.ask("rule flip:write:path=large:nth=5");
+    assert_eq!(ends.copy(&[]).status.code(), Some(0));
+    let at_rest = ends.double.local("at rest");
+    ends.double.ask(&format!("live {}", at_rest.display()));
+    let (there, wanted) =
+        (fs::read(at_rest.join("to/large")).unwrap(), fs::read(ends.from.join("large")).unwrap());
+    assert_eq!(there.iter().zip(&wanted).filter(|(one, other)| one != other).count(), 1);
+}

@@ -1,0 +1,10 @@
+//! Fleets, and what copies keep of files, also through a fleet.
+#![allow(clippy::unwrap_used)] // Also in helpers.
+
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../daemon/mod.rs"]
+mod daemon;
+
+mod fidelity;
+mod fleet;

@@ -1,0 +1,13 @@
+//! The daemon, its sessions and those who attack it; the clients are the engine within the test's own process.
+#![allow(clippy::unwrap_used)] // Also in helpers.
+
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../daemon/mod.rs"]
+mod daemon;
+
+mod abuse;
+mod hostile;
+mod race;
+mod serve;
+mod sharing;
