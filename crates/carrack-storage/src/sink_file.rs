@@ -34,9 +34,8 @@ const ONE_REQUEST: usize = 128 << 10;
 ///
 /// Unfinished entries are created with mode 0600 or 0700, so this exposes nothing.
 pub fn clear_umask() {
-    let users = rustix::process::umask(Mode::empty());
-    // Only the first call returns the user's umask.
-    USERS_UMASK.get_or_init(|| users);
+    // Later calls would return the umask that the first one has set.
+    USERS_UMASK.get_or_init(|| rustix::process::umask(Mode::empty()));
 }
 
 static USERS_UMASK: OnceLock<Mode> = OnceLock::new();

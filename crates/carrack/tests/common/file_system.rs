@@ -117,7 +117,7 @@ impl FileSystem {
         let is_asking = waits_in.iter().any(|call| call.contains("request_wait_answer"));
         self.is_hung.store(is_asking, Relaxed);
         self.is_up.store(false, Relaxed);
-        let down = self.script(&["down", "--hung"], &[]);
+        let down = self.script(&["down"], &["--hung"]);
         drop(running);
         panic!("a copy does not end; its threads are in {waits_in:?}, {} ended: {down:?}", self.kind);
     }
