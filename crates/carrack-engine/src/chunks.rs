@@ -10,9 +10,10 @@ pub const FILE_COSTS_BYTES: u64 = 64 << 10;
 
 /// Where a source's work comes from. The data path calls it; what is behind it may wait for a network.
 pub trait ChunkFeed: Send + Sync {
-    /// The next chunk; waits for it. Nothing when there are no more: then the session ends well when all is done. One
-    /// thread calls it.
-    fn next(&self) -> Option<Chunk>;
+    /// Waits for the next chunk and returns it; `None` after the last one, and the session ends well when all is done.
+    /// One thread calls it. `idle_bytes` is what idle readers could read at once beyond the threshold: small chunks
+    /// are then fetched several in one request.
+    fn next(&self, idle_bytes: u64) -> Option<Chunk>;
 
     /// The next chunk is asked for when less than so many bytes are left to do.
     fn threshold_bytes(&self) -> u64;

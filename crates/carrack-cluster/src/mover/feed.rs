@@ -20,7 +20,8 @@ pub(super) struct PairFeed {
 
 #[derive(Default)]
 struct State {
-    is_wanted: bool,
+    /// The session waits for a chunk, and its idle readers could read these bytes at once.
+    wanted_for: Option<u64>,
     /// What was got and not taken yet.
     stock: VecDeque<Chunk>,
     /// No further chunks come; the session ends when it has done what it has.
@@ -45,16 +46,17 @@ impl PairFeed {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the session wants a chunk; false if it will never want one again.
-    pub async fn wants(&self) -> bool {
+    /// Waits until the session wants a chunk. Returns the bytes that its idle readers could read at once; `None` if
+    /// it will never want a chunk again.
+    pub async fn wants(&self) -> Option<u64> {
         loop {
             {
                 let state = self.state();
                 if state.is_closed || state.is_ended {
-                    return false;
+                    return None;
                 }
-                if state.is_wanted && state.stock.is_empty() {
-                    return true;
+                if state.wanted_for.is_some() && state.stock.is_empty() {
+                    return state.wanted_for;
                 }
             }
             self.wanted.notified().await;
@@ -87,13 +89,13 @@ impl PairFeed {
 }
 
 impl ChunkFeed for PairFeed {
-    fn next(&self) -> Option<Chunk> {
+    fn next(&self, idle_bytes: u64) -> Option<Chunk> {
         let mut state = self.state();
-        state.is_wanted = true;
+        state.wanted_for = Some(idle_bytes);
         self.wanted.notify_one();
         let is_waiting = |state: &mut State| state.stock.is_empty() && !state.is_ended && !state.is_closed;
         let mut state = self.given.wait_while(state, is_waiting).unwrap_or_else(PoisonError::into_inner);
-        state.is_wanted = false;
+        state.wanted_for = None;
         state.stock.pop_front()
     }
 

@@ -60,6 +60,9 @@ pub(super) trait SourceLoad {
 
     /// Readers that have nothing to read, where nothing waits to be read or to be sent.
     fn idle_readers(&self) -> usize;
+
+    /// Upper bound of the bytes that one reader reads at a time.
+    fn object_bytes(&self) -> u64;
 }
 
 /// The chunks of a session.
@@ -171,8 +174,8 @@ impl Chunks {
     /// Returns the next chunk as soon as the remaining work is below the feed's threshold, or readers are
     /// idle because of storage latency. Returns `None` after the last chunk, and when the session ends.
     pub(super) fn next(&self, load: &(impl SourceLoad + ?Sized)) -> Option<(Chunk, InChunk)> {
-        self.shared.backlog.take_timed(|()| self.has_room_for_chunk(load)).ok()?;
-        let chunk = self.feed.next()?;
+        let idle_bytes = self.shared.backlog.take_timed(|()| self.has_room_for_chunk(load)).ok()?;
+        let chunk = self.feed.next(idle_bytes)?;
         self.shared.state().open.insert(chunk.number);
         self.closes.fetch_or(chunk.work == ChunkWork::Close, Relaxed);
         let end = End { number: chunk.number, shared: Arc::clone(&self.shared) };
@@ -194,20 +197,22 @@ impl Chunks {
         Some(device)
     }
 
-    fn has_room_for_chunk(&self, load: &(impl SourceLoad + ?Sized)) -> Attempt<()> {
+    /// Done, with the bytes that idle readers could read at once, when the next chunk is to be asked for.
+    fn has_room_for_chunk(&self, load: &(impl SourceLoad + ?Sized)) -> Attempt<u64> {
         let threshold = self.feed.threshold_bytes().max(1);
         let left = load.bytes_here() + self.shared.asked_bytes.load(Relaxed);
         let unsent = load.unsent_bytes();
-        if unsent < threshold.saturating_sub(left) || self.is_starved(load, unsent >= threshold) {
-            return Attempt::Done(());
+        let starved = self.starved_readers(load, unsent >= threshold);
+        if unsent < threshold.saturating_sub(left) || starved > 0 {
+            return Attempt::Done(load.object_bytes().saturating_mul(starved as u64));
         }
         Attempt::Until(Instant::now() + LOOK_AGAIN)
     }
 
-    /// Returns true if readers have been idle for a while: storage latency limits the session, and the amount
+    /// Returns the readers that have been idle for a while: storage latency limits the session, and the amount
     /// read in a round trip is no measure of the possible rate. On a path that is slower than storage,
     /// objects wait in the send queue instead.
-    fn is_starved(&self, load: &(impl SourceLoad + ?Sized), path_is_slow: bool) -> bool {
+    fn starved_readers(&self, load: &(impl SourceLoad + ?Sized), path_is_slow: bool) -> usize {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let lasts =
             |since: &mut Option<Instant>| since.get_or_insert_with(Instant::now).elapsed() >= LOOK_AGAIN;
@@ -216,11 +221,12 @@ impl Chunks {
             if lasts(&mut waiting.for_path) {
                 waiting.for_storage = None;
             }
-            return false;
+            return 0;
         }
         waiting.for_path = None;
-        let idle = load.idle_readers();
-        idle > self.shared.questions.load(Relaxed) && lasts(&mut waiting.for_storage)
+        // Each question is likely to become work for a reader.
+        let starved = load.idle_readers().saturating_sub(self.shared.questions.load(Relaxed));
+        if starved > 0 && lasts(&mut waiting.for_storage) { starved } else { 0 }
     }
 
     /// Less is left to do.

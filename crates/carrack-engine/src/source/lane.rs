@@ -192,6 +192,10 @@ impl SourceLoad for [Lane<'_>] {
         };
         self.iter().map(idle).sum()
     }
+
+    fn object_bytes(&self) -> u64 {
+        self.first().map_or(0, |lane| u64::from(lane.source.spec.slot_bytes))
+    }
 }
 
 impl Stop for Lane<'_> {

@@ -68,7 +68,7 @@ impl TestFeed {
 }
 
 impl ChunkFeed for TestFeed {
-    fn next(&self) -> Option<Chunk> {
+    fn next(&self, _idle_bytes: u64) -> Option<Chunk> {
         let state = self.state.lock().unwrap();
         let is_waiting = |state: &mut FeedState| state.waiting.is_empty() && !state.is_ended;
         self.changed.wait_while(state, is_waiting).unwrap().waiting.pop_front()

@@ -89,11 +89,11 @@ impl ChunkThreshold {
         bytes.max(THRESHOLD_BYTES_MIN)
     }
 
-    /// Returns the number of chunks like the last one in a request: the bytes of a round trip may be several
-    /// chunks.
-    pub fn chunks_at_once(&self) -> u64 {
+    /// Returns the number of chunks like the last one in a request: the bytes of a round trip, and those that
+    /// idle readers could read at once, may be several chunks.
+    pub fn chunks_at_once(&self, idle_bytes: u64) -> u64 {
         let chunk_bytes = self.chunk_bytes.unwrap_or(u64::MAX).max(1);
-        self.bytes().div_ceil(chunk_bytes).clamp(1, CHUNKS_AT_ONCE_MAX)
+        self.bytes().max(idle_bytes).div_ceil(chunk_bytes).clamp(1, CHUNKS_AT_ONCE_MAX)
     }
 }
 
@@ -126,14 +126,23 @@ mod tests {
     fn on_a_long_path_several_small_chunks_are_asked_for_at_once() {
         // 400 MB/s, 110 ms: 44 MB in a round trip.
         let mut threshold = after(&[100; 60], &[400_000_000]);
-        assert_eq!(threshold.chunks_at_once(), 1, "of what size is not known");
+        assert_eq!(threshold.chunks_at_once(1 << 40), 1, "of what size is not known");
         for (chunk_bytes, count) in [(4 << 20, 11), (64 << 20, 1), (0, CHUNKS_AT_ONCE_MAX)] {
             threshold.took(chunk_bytes);
-            assert_eq!(threshold.chunks_at_once(), count, "{chunk_bytes}");
+            assert_eq!(threshold.chunks_at_once(0), count, "{chunk_bytes}");
         }
         let mut near = after(&[1; 60], &[100_000_000]);
         near.took(4 << 20);
-        assert_eq!(near.chunks_at_once(), 1);
+        assert_eq!(near.chunks_at_once(0), 1);
+    }
+
+    #[test]
+    fn idle_readers_get_chunks_at_once_also_on_a_short_path() {
+        // 32 readers wait for storage of a high latency, with objects and chunks of 1 MiB.
+        let mut near = after(&[1; 60], &[100_000_000]);
+        near.took(1 << 20);
+        assert_eq!(near.chunks_at_once(20 << 20), 20);
+        assert_eq!(near.chunks_at_once(u64::MAX), CHUNKS_AT_ONCE_MAX);
     }
 
     #[test]

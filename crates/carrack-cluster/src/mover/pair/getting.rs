@@ -37,8 +37,8 @@ impl Work {
         let (mut numbers, chunks) = (0.., self.queue.chunks());
         // A session often begins before its first chunk is there, as the scan begins with it.
         let mut some_wait = false;
-        while self.feed.wants().await {
-            let mut deliveries = self.pull(&chunks, some_wait).await;
+        while let Some(idle_bytes) = self.feed.wants().await {
+            let mut deliveries = self.pull(&chunks, some_wait, idle_bytes).await;
             some_wait = deliveries.iter().any(|delivery| delivery.behind > 0);
             // Nothing is done after it.
             deliveries.sort_by_key(|delivery| delivery.head.kind == ChunkKind::Close);
@@ -89,8 +89,13 @@ impl Work {
     }
 
     /// What is there at once, if some are known to wait; else the next one that comes.
-    async fn pull(&self, chunks: &Puller<ChunkHead>, some_wait: bool) -> Vec<Delivery<ChunkHead>> {
-        let (began, count) = (Instant::now(), self.threshold().chunks_at_once());
+    async fn pull(
+        &self,
+        chunks: &Puller<ChunkHead>,
+        some_wait: bool,
+        idle_bytes: u64,
+    ) -> Vec<Delivery<ChunkHead>> {
+        let (began, count) = (Instant::now(), self.threshold().chunks_at_once(idle_bytes));
         let waiting = if some_wait { at_once(chunks, count).await } else { Ok(Vec::new()) };
         let pulled = match waiting {
             Ok(deliveries) if !deliveries.is_empty() => {
@@ -147,7 +152,7 @@ impl Work {
                 let Some(number) = numbers.next() else { return };
                 let work = ChunkWork::Files;
                 self.feed.give(Chunk { number, work, is_repeated: false, table, source_name: None });
-                if !self.feed.wants().await {
+                if self.feed.wants().await.is_none() {
                     return;
                 }
             }
@@ -158,7 +163,7 @@ impl Work {
         };
         let work = if has_failures { ChunkWork::Files } else { ChunkWork::Close };
         self.feed.give(Chunk { number, work, is_repeated: false, table: Vec::new(), source_name: None });
-        if self.feed.wants().await {
+        if self.feed.wants().await.is_some() {
             self.feed.end();
         }
     }
