@@ -23,5 +23,6 @@ fn main() -> std::process::ExitCode {
     signals::survive_file_size_limit();
     carrack_machine::keep_heaps_few();
     carrack_machine::raise_descriptors();
-    stack::with_enough(|| options::config::parse().run()).into()
+    let run = || options::config::parse().run();
+    if stack::is_short() { stack::with_enough(run) } else { run() }.into()
 }

@@ -8,12 +8,13 @@ use carrack_machine::{Resource, resource_limit};
 /// What any command needs at most, by far: the usual limit.
 const ENOUGH_BYTES: usize = 8 << 20;
 
-/// Does `work` on this thread, or on one with enough stack if this one's is limited to less. Where no thread can be had either, this
-/// one has to do.
+/// Returns true if the first thread's stack is limited to less than a command may need.
+pub fn is_short() -> bool {
+    resource_limit(Resource::RLIMIT_STACK).is_some_and(|bytes| bytes < ENOUGH_BYTES as u64)
+}
+
+/// Does `work` on a thread with enough stack, or on this one if no thread can be started.
 pub fn with_enough<R: Send>(work: impl FnOnce() -> R + Send) -> R {
-    if resource_limit(Resource::RLIMIT_STACK).is_none_or(|bytes| bytes >= ENOUGH_BYTES as u64) {
-        return work();
-    }
     let work = Mutex::new(Some(work));
     let take = || work.lock().unwrap_or_else(PoisonError::into_inner).take();
     thread::scope(|scope| {

@@ -152,7 +152,9 @@ pub(crate) fn run(start: SourceStart<'_>, abort: &Abort) -> (BothEnds, Result<()
             Ok(lane) => lanes.push(lane),
             Err(error) => return (BothEnds::default(), Err(error)),
         }
-        rests.push((link, hub, sizing.thread_count));
+        // A dry run sends nothing; a sync's questions are answered in it all the same.
+        let reads = !source.spec.dry_run || source.spec.sync.is_some();
+        rests.push((link, hub, if reads { sizing.thread_count } else { 0 }));
     }
     setup.failures.into_iter().for_each(|failure| lanes[0].fail(failure));
     if let Some(chunks) = &source.chunks {
@@ -196,7 +198,10 @@ fn run_lanes(
         let mut comms = Vec::new();
         for (index, (link, hub, thread_count)) in rests.into_iter().enumerate() {
             let lane = &lanes[index];
-            start_threads(lane, thread_count, scope);
+            for number in 0..thread_count {
+                lane.fault.spawn(scope, lane, "carrack-read", move || reader::run(lane, number));
+            }
+            start_further_threads(lane, scope);
             let side = SourceComm::new(lanes, index);
             let (pool, crew, fault) = (&lane.pool, &lane.crew, &lane.fault);
             comms.push(LaneComm { link, hub, side, pool, crew, fault, stop: lane });
@@ -206,17 +211,8 @@ fn run_lanes(
     })
 }
 
-/// Starts a lane's I/O threads and those that move objects to flash and back.
-fn start_threads<'scope>(lane: &'scope Lane<'_>, thread_count: usize, scope: &'scope Scope<'scope, '_>) {
-    let spec = &lane.source.spec;
-    // Where nothing is sent, questions of a sync are answered all the same.
-    let thread_count = if spec.dry_run && spec.sync.is_none() { 0 } else { thread_count };
-    for i in 0..thread_count {
-        lane.fault.spawn(scope, lane, "carrack-read", move || {
-            let _seat = lane.crew.sit(Duty::Io(i));
-            reader::run(lane, i);
-        });
-    }
+/// Starts a lane's threads that move objects to flash and back, and the one that sends what waited for credits.
+fn start_further_threads<'scope>(lane: &'scope Lane<'_>, scope: &'scope Scope<'scope, '_>) {
     for spill in &lane.spills {
         lane.fault.spawn(scope, lane, "carrack-spill", move || {
             let _seat = lane.crew.sit(Duty::Io(0));

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use carrack_machine::Slot;
+use carrack_machine::{Duty, Slot};
 use carrack_model::{FailureKind, FileId, TargetId};
 use carrack_plan::{FileCursor, ObjectExtent, Service};
 use carrack_storage::SourceError;
@@ -29,6 +29,7 @@ const DIRECT_ALIGN: usize = 4096;
 
 /// Works until the session ends, while the tuner lets this thread work.
 pub(super) fn run(lane: &Lane<'_>, number: usize) {
+    let _seat = lane.crew.sit(Duty::Io(number));
     let mut reader = Reader { lane, sender: Sender::new(lane), table: Vec::new(), serving: None };
     loop {
         lane.read_queue.await_turn(number);

@@ -260,20 +260,24 @@ impl<'a> Job<'a> {
 
     fn copy_with(&self, far: &FarEnd, role: Role, observer: &Reporter) -> report::Conclusion {
         let mut left = None;
-        let outcome = self.persist(observer, &mut |way| {
+        let retry = self.args.transfer.retry;
+        let mut session = self.unless_ended(|way| {
             let (reached, peer) = self.reach(far)?;
             let transfer = self.transfer_by(way, observer);
             let outcome = copy_with_peer(&transfer, role, peer, observer, &self.reins.abort);
             left = Some(reached.leave(&self.reins, far_end::hangs(&outcome)));
             Ok(far_end::of_daemon(outcome, far))
         });
+        let outcome = persist(retry, observer, &self.reins.abort, &mut session);
+        drop(session);
         self.conclude(outcome, |error| far_end::explain(error, left))
     }
 
     /// Here is only who controls.
     fn copy_between(&self, source: &FarEnd, sink: &FarEnd, observer: &Reporter) -> report::Conclusion {
         let mut left: Option<(Left<'_>, Left<'_>)> = None;
-        let outcome = self.persist(observer, &mut |way| {
+        let retry = self.args.transfer.retry;
+        let mut session = self.unless_ended(|way| {
             let ((source, source_peer), (sink, sink_peer)) = (self.reach(source)?, self.reach(sink)?);
             let ends = FarEnds { source: source_peer, sink: sink_peer, relays: self.args.relay };
             let transfer = self.transfer_by(way, observer);
@@ -281,6 +285,8 @@ impl<'a> Job<'a> {
             left = Some((source.leave(&self.reins, false), sink.leave(&self.reins, false)));
             Ok(outcome)
         });
+        let outcome = persist(retry, observer, &self.reins.abort, &mut session);
+        drop(session);
         self.conclude(outcome, |error| match left {
             Some((source, sink)) => far_end::explain_between(error, source, sink),
             None => far_end::explain(error, None),
@@ -310,18 +316,18 @@ impl<'a> Job<'a> {
         transfer
     }
 
-    /// Goes there again, and goes on, as long as that helps.
-    fn persist(
+    /// Makes of `session` one that does not begin after a signal: Ctrl-C ends ssh too, which looks like a broken
+    /// network, and the session would be repeated.
+    fn unless_ended(
         &self,
-        observer: &dyn Observer,
-        session: &mut dyn FnMut(Way) -> Result<Outcome, SessionError>,
-    ) -> Outcome {
-        persist(self.args.transfer.retry, observer, &self.reins.abort, &mut |way| {
-            // Ctrl-C ends ssh too, which looks like a broken network.
-            let is_wanted =
-                || if self.reins.is_told_to_end() { Err(SessionError::Interrupted) } else { Ok(()) };
-            is_wanted().and_then(|()| session(way)).unwrap_or_else(Outcome::failed)
-        })
+        mut session: impl FnMut(Way) -> Result<Outcome, SessionError>,
+    ) -> impl FnMut(Way) -> Outcome {
+        move |way| {
+            if self.reins.is_told_to_end() {
+                return Outcome::failed(SessionError::Interrupted);
+            }
+            session(way).unwrap_or_else(Outcome::failed)
+        }
     }
 
     fn reach<'f>(&'f self, far: &'f FarEnd) -> Result<(Reached<'f>, Peer), SessionError> {
