@@ -43,7 +43,8 @@ pub(crate) struct Counters {
     pub(crate) bytes_read: AtomicU64,
     /// Bytes that arrived, which the data connections count.
     pub(crate) bytes_arrived: Arc<AtomicU64>,
-    /// Threads in calls to storage that explain why the network makes no progress.
+    /// Threads that hold data of the network while they are in a call to storage: the network is not to blame
+    /// for their pause.
     storage_busy: AtomicU32,
     /// Threads in a call to storage.
     in_storage: AtomicU32,

@@ -86,7 +86,8 @@ pub enum SessionError {
         /// True if its storage is full.
         is_full: bool,
     },
-    /// The other end gave up for a reason that may pass: the network, from its view, or its own end.
+    /// The other end gave up for a reason that may pass: a failed network, from its view, or the end of its
+    /// process.
     #[error("the other end gave up: {message}")]
     PeerLeft {
         /// Its message.
@@ -336,7 +337,7 @@ impl SessionError {
         matches!(self, SessionError::PeerSilent)
     }
 
-    /// Returns true if another session should use TCP: this one broke over a fabric that the user did not
+    /// Returns true if another session should use TCP: this session broke over a fabric that the user did not
     /// insist on.
     pub fn speaks_for_tcp(&self) -> bool {
         matches!(self, SessionError::Over { is_forced: false, .. })

@@ -1,4 +1,4 @@
-//! The first error of a session, and the way in which all of its threads learn of it.
+//! The first error of a session, and the way in which it reaches all threads.
 
 use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -246,8 +246,8 @@ impl PlacedLanes {
     }
 }
 
-/// Returns the machine after the cores of zones were freed whose process was killed. This needs root;
-/// `carrack doctor` reports the zones that are left.
+/// Returns the machine after freeing the cores that a killed process had kept. Freeing needs root; `carrack
+/// doctor` reports the zones that are left.
 fn without_old_zones(topology: Topology) -> Topology {
     if topology.nodes.len() <= 1 {
         return topology;

@@ -271,7 +271,7 @@ fn loss_of(notice: &message::Notice) -> Option<Loss> {
     Some(Loss { lost, reason: printable(&notice.reason), count: notice.count })
 }
 
-/// Escapes text of another machine, which must not control this one's terminal.
+/// Escapes text of another machine, which must not control the terminal of this machine.
 fn printable(text: &str) -> String {
     escape(text.as_bytes())
 }

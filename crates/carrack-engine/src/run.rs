@@ -220,7 +220,7 @@ fn part_of(chance: u64) -> f64 {
 
 /// Returns the work of several sessions of a run. An entry or a byte counts once, however many sessions wrote
 /// it: each session keeps the entries that earlier ones had completed. So the last session counts if it
-/// completed, and otherwise the one with the most work.
+/// completed, and otherwise the session with the most work.
 fn together(before: Summary, last: Summary, is_complete: bool) -> Summary {
     let files_kept = |summary: &Summary| {
         summary.entries_kept.saturating_sub(summary.symlinks_kept).saturating_sub(summary.specials_kept)

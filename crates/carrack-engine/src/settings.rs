@@ -42,7 +42,7 @@ const SEGMENT_BYTES: RangeInclusive<u32> = 88..=65_535;
 /// The longest name of a user or group; `useradd(8)` takes 32 bytes.
 const ACCOUNT_NAME_BYTES_MAX: usize = 255;
 
-/// Settings on which the two ends need not agree. The far end of an ssh session gets them from this one.
+/// Settings on which the two ends need not agree. The far end of an ssh session gets them from the near end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
@@ -78,7 +78,7 @@ pub struct Settings {
     pub zone: ZoneKind,
     /// The records of a sink, and their times.
     pub journal: JournalSettings,
-    /// The check by which the sink verifies that an object is in its place.
+    /// The check by which the sink verifies that an object was stored.
     pub verify: Verify,
     /// The silence after which the other end counts as dead, and the longest time without progress on the
     /// data path; a second at least.
@@ -527,7 +527,7 @@ pub(crate) fn since_1970() -> Duration {
 const DEPTH_OF_LAYOUTS: u32 = 32;
 
 /// Returns the I/O threads that a directory's storage can use, with `mounts` disks or servers mounted beneath
-/// it: a thread for each, and at least those that one disk can use.
+/// it: a thread for each, and at least the number that a single disk can use.
 pub(crate) fn depth_of(file_system: &FileSystem, mounts: usize) -> u32 {
     let own = file_system.own_target().depth;
     let own = if file_system.has_layouts() { own.max(DEPTH_OF_LAYOUTS) } else { own };

@@ -52,7 +52,7 @@ impl AnswerBatch {
     }
 
     /// Adds an ack. Returns true if the comm thread must be woken: after the first ack, from which it waits a
-    /// moment for more, and after [`ANSWERS_AT_ONCE`].
+    /// moment for more, and after the ack that fills a message.
     pub(super) fn add(&self, object: u64, answer: Answer) -> bool {
         // Counted before the ack can be sent: the source ends after the last ack, and its count is compared
         // with the sink's.

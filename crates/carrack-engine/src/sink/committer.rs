@@ -103,7 +103,7 @@ impl Committer {
             syncer: Syncer::new(root, is_one_file_system)?,
             recorder: Recorder::new(journal),
             settings: settings.journal.clone(),
-            // File descriptors of files in progress must not fill the group.
+            // The files in progress alone must not fill a group.
             bounds: Bounds { bytes: settings.journal.group_bytes, open_files: 2 * open_files() },
             verify: settings.verify,
             filling: Monitor::new(Filling::default()),

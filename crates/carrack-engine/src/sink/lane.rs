@@ -153,7 +153,7 @@ impl<'a> Lane<'a> {
     }
 
     /// Returns the target in whose queue an object waits. An object whose target is not known yet waits in
-    /// the queue of the destination's own.
+    /// the queue of the destination's own target.
     pub(super) fn target_of(&self, incoming: &Incoming) -> TargetId {
         let header = incoming.header;
         let known = match header.kind {

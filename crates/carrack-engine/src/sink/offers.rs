@@ -198,7 +198,8 @@ impl OfferJudge<'_> {
         Ok(verdict)
     }
 
-    /// Claims the names of a kept entry and of its directory: no other entry of the session gets them.
+    /// Claims the names of a kept entry and of its directory: no other entry of the session may get them, or
+    /// have had them before.
     fn claim_kept(
         &self,
         folding: Option<&FoldingDirectory>,

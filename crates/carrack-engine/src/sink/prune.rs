@@ -158,8 +158,8 @@ impl Pruning<'_> {
         self.lane.fail(EntryFailure { path, kind: FailureKind::WriteError, detail })
     }
 
-    /// Reports that nothing is deleted after a failure: the entry that could not be written may replace those
-    /// that would be deleted.
+    /// Reports that nothing is deleted after a failure: the entry that could not be written may be the most
+    /// needed at the destination.
     fn tell_nothing_deleted(&self, failure_count: u64, going: u64) -> Result<(), SessionError> {
         if going > 0 {
             let text = format!(

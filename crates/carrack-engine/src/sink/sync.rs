@@ -1,7 +1,7 @@
 //! The comparison of a sync: entries are wanted that differ from the destination's.
 //!
 //! Files are equal if size and modification time are, as the destination's file system stores times, or size
-//! and contents with `--checksum`. An equal file gets the mode, owner, attributes and time of the source
+//! and contents with `--contents`. An equal file gets the mode, owner, attributes and time of the source
 //! without its contents being sent. Devices, pipes and sockets are equal if kind and device number are, and
 //! likewise get the rest. I/O threads use it; it holds no state.
 

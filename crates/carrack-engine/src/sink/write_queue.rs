@@ -162,7 +162,7 @@ impl WriteQueue {
     /// The service time is passed if it is known.
     pub(super) fn finished(&self, target: TargetId, service: Option<Service>, bytes: u64) {
         self.inbox.release(|inbox| inbox.finish_object(target, service));
-        // Ordered, so that the bytes of this object are seen as queued before they are seen as stored.
+        // Ordered, so that the queued bytes of all objects that are counted as stored are seen here.
         let stored = self.stored_bytes.fetch_add(bytes, AcqRel) + bytes;
         assert!(stored <= self.queued_bytes.load(Relaxed), "no more is stored than was queued");
     }

@@ -16,8 +16,8 @@ use super::write_queue::Task;
 use crate::counters::Stage;
 use crate::error::SessionError;
 
-/// Works until the session ends. It pauses while fewer threads are to work than its `number`, counted from 0,
-/// requires.
+/// Works until the session ends. The thread `number`, counted from 0, pauses while at most `number` threads
+/// are to work.
 pub(super) fn run(lane: &Lane<'_>, number: usize) {
     let mut writer = Writer {
         lane,
