@@ -1,4 +1,5 @@
-//! The user's wish to stop: set once, from any thread or a signal's thread; seen by everything that waits.
+//! The interruption of a transfer: set once, from any thread or a signal's thread, and seen by every thread
+//! that waits.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,7 +13,7 @@ use rustix::io::Errno;
 
 use crate::error::SessionError;
 
-/// A handle to interrupt a transfer. Clones share it.
+/// A handle to interrupt a transfer. Clones share its state.
 #[derive(Clone)]
 pub struct Abort {
     shared: Arc<Shared>,
@@ -25,27 +26,28 @@ struct Shared {
 }
 
 impl Abort {
-    /// Not set.
+    /// Creates a handle that is not set.
     pub fn new() -> io::Result<Abort> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let (is_set, is_dismissal) = (AtomicBool::new(false), AtomicBool::new(false));
         Ok(Abort { shared: Arc::new(Shared { is_set, is_dismissal, event }) })
     }
 
-    /// Asks the transfer to stop: temporary names are removed, the peer is told.
+    /// Interrupts the transfer: temporary files are removed, and the peer gets a message.
     pub fn interrupt(&self) {
         self.shared.is_set.store(true, Ordering::Release);
         // The counter can't overflow into an error that matters: one write is enough to make it readable.
         let _ = rustix::io::write(&self.shared.event, &1u64.to_ne_bytes());
     }
 
-    /// The same, where it is not the user who wants it: this process has to go, and the other end may come again.
+    /// Interrupts the transfer at this end only: this process must end, but the other end may start another
+    /// session.
     pub fn dismiss(&self) {
         self.shared.is_dismissal.store(true, Ordering::Release);
         self.interrupt();
     }
 
-    /// Waits so long, or until somebody asks; whether somebody did.
+    /// Waits for `duration`, or until the handle is set. Returns true if it is set.
     pub fn wait(&self, duration: Duration) -> bool {
         let deadline = Instant::now() + duration;
         while !self.is_set() {
@@ -60,7 +62,7 @@ impl Abort {
         self.is_set()
     }
 
-    /// As what it ends a session.
+    /// Returns the error with which the session ends.
     pub(crate) fn error(&self) -> SessionError {
         match self.shared.is_dismissal.load(Ordering::Acquire) {
             true => SessionError::Dismissed,
@@ -68,17 +70,17 @@ impl Abort {
         }
     }
 
-    /// Whether somebody asked.
+    /// Returns true if the handle is set.
     pub fn is_set(&self) -> bool {
         self.shared.is_set.load(Ordering::Acquire)
     }
 
-    /// A descriptor of its own for whoever waits elsewhere.
+    /// Returns a duplicate of the descriptor, for a thread that polls elsewhere.
     pub(crate) fn readiness_owned(&self) -> io::Result<OwnedFd> {
         self.shared.event.try_clone()
     }
 
-    /// Readable once somebody asked.
+    /// Readable once the handle is set.
     pub(crate) fn readiness(&self) -> BorrowedFd<'_> {
         self.shared.event.as_fd()
     }

@@ -1,16 +1,16 @@
-//! The check of an object's body: made after the read, compared before the write.
+//! The check of an object's body: computed after the read, compared before the write.
 //!
 //! | checksum | object | bundle |
 //! | --- | --- | --- |
 //! | none | zeros | zeros |
 //! | xxh3 | XXH3-128 of the body | XXH3-128 of the body |
-//! | blake3 | the chaining value of its subtree; of several, BLAKE3 of the values | BLAKE3 of the table, which holds each file's BLAKE3 |
+//! | blake3 | chaining value of its subtree; BLAKE3 of several | BLAKE3 of the table with the files' BLAKE3 |
 
 use carrack_journal::{DigestError, Subtree, subtrees};
 use carrack_model::{ByteRange, Checksum};
 use twox_hash::XxHash3_128;
 
-/// The check of a bundle's body; `table_len` bytes at its end are the table.
+/// Returns the check of a bundle's body, which ends with `table_len` bytes of table.
 pub(crate) fn bundle_check(checksum: Checksum, body: &[u8], table_len: usize) -> [u8; 32] {
     match checksum {
         Checksum::None => [0; 32],
@@ -19,15 +19,16 @@ pub(crate) fn bundle_check(checksum: Checksum, body: &[u8], table_len: usize) ->
     }
 }
 
-/// The check of an object, and with BLAKE3 the subtrees that it was made from.
+/// The check of an object, and with BLAKE3 the subtrees from which it was computed.
 pub(crate) struct ObjectCheck {
-    /// What travels in the header.
+    /// The value in the frame's header.
     pub(crate) value: [u8; 32],
     /// With BLAKE3, for the file's digest.
     pub(crate) subtrees: Vec<Subtree>,
 }
 
-/// The check of `body`, which is `range` of a file of `file_size` bytes. Of a part of a file, which has no digest, nothing is said of the size.
+/// Returns the check of `body`, which is `range` of a file of `file_size` bytes. The size is `None` for a
+/// partial transfer, which has no file digest.
 pub(crate) fn object_check(
     checksum: Checksum,
     range: ByteRange,
@@ -59,7 +60,7 @@ fn combine(subtrees: &[Subtree]) -> [u8; 32] {
     }
 }
 
-/// XXH3-128, and zeros behind it.
+/// Returns XXH3-128, followed by zeros.
 pub(crate) fn xxh3(body: &[u8]) -> [u8; 32] {
     let mut value = [0; 32];
     value[..16].copy_from_slice(&XxHash3_128::oneshot(body).to_le_bytes());

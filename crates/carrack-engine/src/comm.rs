@@ -1,7 +1,7 @@
-//! The comm thread's loop, the same at both ends (L3): it keeps the control link and the endpoints that nobody
-//! drives, turns the lane's hub if there is one, and sleeps in `poll` only.
+//! The comm thread's loop, the same at both ends (L3): it serves the control link and the endpoints that no
+//! I/O thread drives, runs the lane's progress engine if there is one, and sleeps in `poll` only.
 //!
-//! What is done with a message or a ready endpoint is the matter of each end's [`CommSide`].
+//! Each end's [`CommSide`] handles the messages and the ready endpoints.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -17,77 +17,79 @@ use crate::error::SessionError;
 use crate::fault::Fault;
 use crate::presence::Presence;
 
-/// A peer that has nothing to say says so this often at least, and four times in the time after which it would count as
-/// dead.
+/// The longest interval of heartbeats. An idle end also sends at least four in the time after which it would
+/// count as dead.
 const HEARTBEAT_MAX: Duration = Duration::from_secs(5);
 
-/// How often counters travel and progress is reported.
+/// The interval at which counters are sent and progress is reported.
 pub(crate) const COUNTERS_EVERY: Duration = Duration::from_millis(500);
 
-/// How long a failing session waits for the other end's reason.
+/// The time that a failing session waits for the other end's reason.
 pub(crate) const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// Messages that are handled before endpoints get their turn.
+/// Messages that are handled before the next turn of the endpoints.
 const MESSAGES_A_TURN: usize = 64;
 
-/// What an end does with what its comm thread sees.
+/// The part of an end that its comm thread calls.
 pub(crate) trait CommSide {
-    /// Looks around: letters, timers, queues. Returns when to look again at the latest.
+    /// Handles the mailbox, timers and queues. Returns the time by which it must be called again.
     fn look_around(&mut self, link: &mut Link, now: Instant) -> Result<Instant, SessionError>;
 
-    /// A control message.
+    /// Handles a control message.
     fn control(&mut self, message: Control) -> Result<(), SessionError>;
 
-    /// An object that came over the link.
+    /// Handles an object that the link has carried.
     fn object(&mut self, incoming: Incoming) -> Result<(), SessionError>;
 
-    /// The endpoints that nobody drives, and what each waits for.
+    /// Returns the endpoints that no I/O thread drives, and the events for which each waits.
     fn endpoints(&self) -> Vec<(BorrowedFd<'_>, PollFlags)>;
 
-    /// The endpoints at these places of `endpoints()` are ready; places rise.
+    /// Handles ready endpoints, by their indices in `endpoints()` in rising order.
     fn ready(&mut self, places: &[usize]) -> Result<(), SessionError>;
 
-    /// Readable when there is something to look at.
+    /// Readable when `look_around` has work.
     fn wake(&self) -> BorrowedFd<'_>;
 
-    /// Forgets earlier wake-ups.
+    /// Resets earlier wake-ups.
     fn listen(&self);
 
-    /// What the other end has to know of a session that fails: the counters as they are by then.
+    /// Returns the present counters, which the other end of a failing session gets.
     fn last_counters(&self) -> Option<Counters> {
         None
     }
 
-    /// Whether the session has come to its end.
+    /// Returns true if the session has ended.
     fn is_over(&self) -> bool;
 
-    /// Whether the other end may leave without another word.
+    /// Returns true if the other end may leave without a message.
     fn may_be_left(&self) -> bool {
         self.is_over()
     }
 }
 
-/// What the loop needs beside its side.
+/// The state of the loop, apart from its side.
 pub(crate) struct Comm<'a> {
     pub(crate) link: Link,
-    /// Dropped before the other end hears that it is over, so that it can't read this one's memory any more.
+    /// Dropped before the other end learns of the session's end, so that it can't read this end's memory any
+    /// more.
     pub(crate) hub: Option<Box<dyn Hub>>,
     pub(crate) pool: &'a SlotPool,
     pub(crate) abort: &'a Abort,
     pub(crate) fault: &'a Fault,
-    /// Silence of the other end after which it counts as dead.
+    /// The silence after which the other end counts as dead.
     pub(crate) stall: Duration,
 }
 
 impl Comm<'_> {
-    /// Runs until the session is over or fails; in the latter case the other end is told.
+    /// Runs until the session ends or fails. The other end gets a message about a failure.
     pub(crate) fn run(&mut self, side: &mut dyn CommSide) -> Result<(), SessionError> {
         let error = match self.turn_until_over(side) {
             Ok(()) => return Ok(()),
             Err(error) => error,
         };
         self.hub = None;
-        // A cut link is a consequence of what another thread may have seen first; anything else explains itself.
+        // A cut link is mostly the consequence of an error that another thread may have seen first; other
+        // errors explain themselves.
         let error = match error {
             SessionError::PeerGone => self.fault.take().unwrap_or(error),
             error => error,
@@ -97,7 +99,7 @@ impl Comm<'_> {
             let counters = side.last_counters().map(|counters| Control::Counters(counters).to_body());
             counters.into_iter().for_each(|body| self.link.queue_control(body));
             self.link.queue_control(Control::Abort(error.to_message()).to_body());
-            // The other end may be gone; then nobody is left to be told.
+            // The other end may be gone.
             self.link.part(Instant::now() + LAST_WORDS);
         }
         Err(error)
@@ -134,7 +136,7 @@ impl Comm<'_> {
                     return Ok(());
                 }
             }
-            // Not by the clock: the process may have been stopped in between.
+            // Time in which this process was stopped does not count.
             if now.saturating_duration_since(last_heard) > self.stall {
                 return Err(SessionError::PeerStalled(self.stall.as_secs()));
             }
@@ -142,7 +144,8 @@ impl Comm<'_> {
         }
     }
 
-    /// The other end listens no more. What it said before it left is still on its way: its last word may be that all is done.
+    /// Reads the last messages of the other end, which does not read any more: the last may be that all is
+    /// done.
     fn hear_out(&mut self, side: &mut dyn CommSide) -> Result<(), SessionError> {
         let deadline = Instant::now() + LAST_WORDS;
         while let Ok(Some(body)) = self.link.receive_control_by(self.pool, deadline) {
@@ -164,7 +167,7 @@ impl Comm<'_> {
         Ok(())
     }
 
-    /// Whether the link has something to read, and the places of the endpoints that are ready.
+    /// Returns true if the link has data, and the indices of the ready endpoints.
     fn sleep(
         &self,
         side: &dyn CommSide,
@@ -185,7 +188,7 @@ impl Comm<'_> {
         fds.extend(
             endpoints.into_iter().chain(of_hub).map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)),
         );
-        // What the link has decrypted already, poll does not see.
+        // `poll` does not see bytes that the link has decrypted already.
         let has_unread = self.link.has_unread();
         let wake_at = if has_unread { Instant::now() } else { wake_at };
         let left = wake_at.saturating_duration_since(Instant::now());
@@ -224,7 +227,8 @@ impl Comm<'_> {
         Ok(Heard::Words)
     }
 
-    /// A data connection that breaks is mostly the consequence of something that the other end is about to tell.
+    /// Waits for the other end's reason: a broken data connection is mostly the consequence of an error
+    /// there.
     fn explained(&mut self, error: SessionError, side: &mut dyn CommSide) -> SessionError {
         if !matches!(
             error,
@@ -238,7 +242,7 @@ impl Comm<'_> {
             match Control::from_body(&body) {
                 Ok(Control::Abort(message)) => return SessionError::from_abort(message),
                 Ok(Control::Refuse(message)) => return SessionError::from_refusal(message),
-                // What they say of the session's liveness does not matter any more.
+                // An error about the session's liveness does not matter any more.
                 Ok(Control::Counters(counters)) => drop(side.control(Control::Counters(counters))),
                 _ => {}
             }
@@ -247,22 +251,23 @@ impl Comm<'_> {
     }
 }
 
-/// What the other end had to say.
+/// The outcome of reading the link.
 #[derive(PartialEq, Eq)]
 enum Heard {
-    /// It may say more.
+    /// More messages may follow.
     Words,
-    /// It has left, as it may.
+    /// The other end has left, as it may.
     LastWord,
 }
 
-/// The end that dialled may have lost a connection, or its last proof, when all streams stood here already.
+/// Refuses messages that are not part of a session. The dialling end may have lost a connection, or its last
+/// proof, when all connections were established at this end.
 fn in_session(message: Control) -> Result<Control, SessionError> {
     match message {
         Control::Dial(_) | Control::DialFailed(_) => {
             Err(SessionError::Protocol("it gave up data connections that stand here".into()))
         }
-        // It could not take its place after all.
+        // The other end could not place its lanes.
         Control::Refuse(message) => Err(SessionError::from_refusal(message)),
         message => Ok(message),
     }

@@ -9,15 +9,15 @@ use crate::report::Observer;
 use crate::settings::Settings;
 use crate::sharing::Share;
 
-/// The terms that the ends agreed on, and whom an end listens to and tells.
+/// The agreed specification, and the recipients of an end's events.
 #[derive(Clone)]
 pub(crate) struct SessionContext<'a> {
     pub(crate) spec: TransferSpec,
-    /// Of this process.
+    /// Those of this process.
     pub(crate) settings: Settings,
-    /// The one who watches, if the user started this end.
+    /// The observer, if the user started this end.
     pub(crate) observer: Option<&'a dyn Observer>,
     pub(crate) abort: &'a Abort,
-    /// The end's part in sharing targets, if it has one.
+    /// The end's client of the meta-scheduler, if targets are shared.
     pub(crate) share: Option<Arc<Share>>,
 }

@@ -1,4 +1,4 @@
-//! One end's counters: what was found and done, and where its I/O threads' time went.
+//! One end's counters: found and completed work, and the time of its I/O threads by stage.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -7,10 +7,10 @@ use std::time::Instant;
 use carrack_model::{Fill, Limiter, Progress, Summary};
 use carrack_wire::message;
 
-/// Where an I/O thread's time goes.
+/// A stage of an I/O thread's time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Stage {
-    /// In calls to storage, and in hashing what they gave.
+    /// Calls to storage, and the hashing of their data.
     Storage,
     /// Sending or receiving.
     Network,
@@ -20,7 +20,7 @@ pub(crate) enum Stage {
     Blocked,
 }
 
-/// Updated by all threads of an end, read by its comm thread.
+/// The counters of an end. All of its threads update them, and its comm thread reads them.
 #[derive(Default)]
 pub(crate) struct Counters {
     pub(crate) entries_found: AtomicU64,
@@ -41,17 +41,18 @@ pub(crate) struct Counters {
     pub(crate) entries_deleted: AtomicU64,
     /// Bytes of objects that were read.
     pub(crate) bytes_read: AtomicU64,
-    /// What the data connections add to as bytes arrive.
+    /// Bytes that arrived, which the data connections count.
     pub(crate) bytes_arrived: Arc<AtomicU64>,
-    /// Threads for whose work nobody shall blame the network.
+    /// Threads that hold data of the network while they are in a call to storage: the network is not to blame
+    /// for their pause.
     storage_busy: AtomicU32,
-    /// Threads that are in a call to storage.
+    /// Threads in a call to storage.
     in_storage: AtomicU32,
     stage_ns: [AtomicU64; 4],
 }
 
 impl Counters {
-    /// Runs `work` and books its time.
+    /// Runs `work` and adds its time to a stage.
     pub(crate) fn time<R>(&self, stage: Stage, work: impl FnOnce() -> R) -> R {
         let is_storage = matches!(stage, Stage::Storage);
         let began = Instant::now();
@@ -66,12 +67,12 @@ impl Counters {
         result
     }
 
-    /// Whether a thread is in a call to storage.
+    /// Returns true if a thread is in a call to storage.
     pub(crate) fn is_in_storage(&self) -> bool {
         self.in_storage.load(Relaxed) > 0
     }
 
-    /// Runs `work`, which may have to wait for storage with what was sent in its hands.
+    /// Runs `work`, which may wait for storage while it holds an object or a connection.
     pub(crate) fn busy<R>(&self, work: impl FnOnce() -> R) -> R {
         self.storage_busy.fetch_add(1, Relaxed);
         let result = work();
@@ -109,7 +110,7 @@ impl Counters {
     }
 }
 
-/// The counters of several lanes as those of one.
+/// Returns the sum of the counters of several lanes.
 pub(crate) fn sum_of<'a>(lanes: impl Iterator<Item = &'a Counters>) -> message::Counters {
     lanes.map(Counters::snapshot).reduce(add).unwrap_or_default()
 }
@@ -139,17 +140,17 @@ fn add(one: message::Counters, other: message::Counters) -> message::Counters {
         storage_busy: one.storage_busy + other.storage_busy,
         bytes_arrived: one.bytes_arrived + other.bytes_arrived,
         bytes_read: one.bytes_read + other.bytes_read,
-        // Told of all lanes together.
+        // These are set for all lanes together.
         ..one
     }
 }
 
-/// Both ends' counters together.
+/// Both ends' counters.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct BothEnds {
     pub(crate) source: message::Counters,
     pub(crate) sink: message::Counters,
-    /// Objects that the sink has answered, as far as this end has seen: counters come twice a second only.
+    /// Objects that the sink has acked, as far as this end knows: counters come only twice a second.
     pub(crate) answered: u64,
 }
 
@@ -172,7 +173,7 @@ impl BothEnds {
         }
     }
 
-    /// Whether anything was moved.
+    /// Returns true if any data or entry was moved.
     pub(crate) fn has_moved(&self) -> bool {
         self.answered > 0 || self.sink.bytes_done > 0 || self.summary().entries_done() > 0
     }
@@ -182,7 +183,7 @@ impl BothEnds {
         self.source.entries_failed.saturating_add(self.sink.entries_failed)
     }
 
-    /// The progress now; what limits is judged by the time since `before`.
+    /// Returns the present progress. The limiter is judged by the time since `before`.
     pub(crate) fn progress(&self, before: &BothEnds) -> Progress {
         Progress {
             entries_found: self.source.entries_found,
@@ -202,8 +203,9 @@ impl BothEnds {
         }
     }
 
-    /// The stage at which the source's threads spent most of their time; if that is the sending, the sink tells whether its threads
-    /// waited for the network or were busy writing, or writing is what its full slots wait for.
+    /// Returns the stage at which the source's threads spent most of their time. If that is sending, the
+    /// sink's counters tell if its threads waited for the network or were busy writing, or if its full slots
+    /// wait for a write.
     fn limiter(&self, before: &BothEnds) -> Limiter {
         let since = |now: u64, then: u64| now.saturating_sub(then);
         let (now, then) = (&self.source, &before.source);
@@ -223,8 +225,8 @@ impl BothEnds {
         }
     }
 
-    /// Whether nearly all of the sink's slots hold what arrived and is not written. Its threads may be idle all the same, as a limit holds
-    /// them back.
+    /// Returns true if nearly all of the sink's slots hold objects that are not written. Its threads may be
+    /// idle nevertheless, as a limit holds them back.
     fn has_full_slots(&self) -> bool {
         let (waiting, slots) = (u64::from(self.sink.write_waiting), u64::from(self.sink.write_slots));
         slots > 0 && 4 * waiting >= 3 * slots

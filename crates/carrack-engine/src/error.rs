@@ -1,4 +1,4 @@
-//! Why a session ended before its time.
+//! The error that ends a session.
 
 use std::io;
 use std::time::Duration;
@@ -11,88 +11,90 @@ use carrack_wire::{LedgerError, PreambleError, TableError};
 
 use crate::role::Role;
 
-/// What was tried when the system gives no thread.
+/// The operation in the error when the system refuses a thread.
 pub(crate) const STARTING_A_THREAD: &str = "starting a thread";
 
-/// Why a transfer ended before everything was tried. What concerns single entries is reported as events instead.
+/// The reason why a transfer ended before everything was tried. Failures of single entries are events
+/// instead.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    /// The user interrupted it, here or at the other end.
+    /// The user interrupted it, at this end or at the other.
     #[error("interrupted")]
     Interrupted,
-    /// The process at this end has to go, as a daemon that is being stopped; the user wants the transfer nevertheless.
+    /// The process at this end must end, as a daemon that is stopped; the user still wants the transfer.
     #[error("it was told to end the session")]
     Dismissed,
-    /// It can't begin: nothing was touched.
+    /// It can't begin: nothing was changed.
     #[error("{message}")]
     Refused {
-        /// What is wrong.
+        /// The problem.
         message: String,
-        /// What to do about it.
+        /// Advice for the user.
         hint: Option<String>,
     },
-    /// It can't begin now: the other end has no room, or is about to end. Nothing was touched.
+    /// It can't begin now: the other end has no room, or is about to end. Nothing was changed.
     #[error("{message}")]
     Later {
-        /// What is wrong.
+        /// The problem.
         message: String,
-        /// What to do about it.
+        /// Advice for the user.
         hint: Option<String>,
-        /// When to come again, as the other end would like it.
+        /// The wait that the other end suggests.
         after: Option<Duration>,
     },
-    /// There was no way to the other end, so that no session began.
+    /// The other end could not be reached, so that no session began.
     #[error("{message}")]
     Unreachable {
-        /// What is wrong.
+        /// The problem.
         message: String,
-        /// What to do about it.
+        /// Advice for the user.
         hint: Option<String>,
-        /// Whether it may go better another time: nobody listens yet, say.
+        /// The prospect of another try, if no process listens yet for example.
         again: Again,
     },
-    /// The other end closed the control channel before it said anything.
+    /// The other end closed the control channel before its first message.
     #[error("the other end said nothing")]
     PeerSilent,
     /// The other end printed something, but no carrack answered.
     #[error("no carrack answered at the other end; it printed: {0}")]
     NotCarrack(String),
-    /// No common version.
+    /// The ends have no common version.
     #[error("{0}")]
     Version(#[source] PreambleError),
-    /// The other end vanished.
+    /// The connection to the other end was cut.
     #[error("the connection to the other end was cut")]
     PeerGone,
-    /// The other end said nothing for too long.
+    /// The other end was silent for too long.
     #[error("the other end has been silent for {0} s")]
     PeerStalled(u64),
-    /// The other end is there, and what was sent neither arrives nor is answered.
+    /// The other end is alive, but objects neither arrive nor are acked.
     #[error("nothing has moved on the data connections for {0} s")]
     Stalled(u64),
     /// The two ends of the control channel don't trust each other.
     #[error("{0}")]
     Tls(TlsError),
-    /// The other end is there, and nothing has moved for too long.
+    /// The other end is alive, but nothing has moved for too long.
     #[error("nothing has moved for {0} s")]
     Idle(u64),
-    /// The other end gave up and said why.
+    /// The other end gave up and sent its reason.
     #[error("the other end gave up: {message}")]
     PeerAborted {
-        /// Its words.
+        /// Its message.
         message: String,
         /// Its hint.
         hint: Option<String>,
-        /// Whether its storage is full.
+        /// True if its storage is full.
         is_full: bool,
     },
-    /// The other end gave up for a reason that may pass: the network, as it saw it, or that it has to go.
+    /// The other end gave up for a reason that may pass: a failed network, from its view, or the end of its
+    /// process.
     #[error("the other end gave up: {message}")]
     PeerLeft {
-        /// Its words.
+        /// Its message.
         message: String,
         /// Its hint.
         hint: Option<String>,
-        /// Whether nothing moved on the data connections, as it saw it.
+        /// True if nothing moved on the data connections, from its view.
         is_of_data: bool,
     },
     /// A data connection broke.
@@ -104,55 +106,55 @@ pub enum SessionError {
     /// The destination is full.
     #[error("{path}: {detail}")]
     NoSpace {
-        /// What was being written, escaped for people.
+        /// The path of the entry, escaped for people.
         path: String,
-        /// The system's words.
+        /// The system's message.
         detail: String,
     },
-    /// What was written could not be made durable: what the journal does not have yet may be lost.
+    /// Written data could not be made durable: data without a journal record may be lost.
     #[error("{path}: {detail}")]
     NotDurable {
-        /// What was written, escaped for people.
+        /// The path of the entry, escaped for people.
         path: String,
-        /// The system's words.
+        /// The system's message.
         detail: String,
     },
     /// The journal can't be used.
     #[error("{path}: {error}")]
     Journal {
-        /// Where it lies, escaped for people.
+        /// Its path, escaped for people.
         path: String,
-        /// What is wrong.
+        /// The problem.
         #[source]
         error: JournalError,
     },
-    /// Something failed on this host that has nothing to do with a single entry.
+    /// An operation of this host failed that does not concern a single entry.
     #[error("{what}: {error}")]
     Local {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// The system's words.
+        /// The system's message.
         error: io::Error,
     },
-    /// Of two far ends, what went wrong with one of them before it had agreed to anything.
+    /// The error of one of two far ends before it had agreed to anything.
     #[error("the {}: {error}", if *role == Role::Source { "source" } else { "sink" })]
     At {
-        /// Which.
+        /// The end.
         role: Role,
-        /// What.
+        /// Its error.
         error: Box<SessionError>,
     },
-    /// What broke a session whose objects went over a fabric, and may pass.
+    /// A passing error of a session whose objects went over a fabric.
     #[error("over {provider}: {error}")]
     Over {
-        /// As libfabric names it.
+        /// libfabric's name of the provider.
         provider: String,
-        /// Whether the user wants this provider and nothing else.
+        /// True if the user wants this provider and no other transport.
         is_forced: bool,
-        /// What.
+        /// The error.
         error: Box<SessionError>,
     },
-    /// This lane ended because another one of the session did.
+    /// This lane ended because another lane of the session failed.
     #[error("another lane of the session failed")]
     OtherLane,
     /// A bug.
@@ -160,16 +162,18 @@ pub enum SessionError {
     Internal,
 }
 
-/// Whether another session may do better than one that failed.
+/// The prospect of another session after a failed one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Again {
-    /// It would be the same again.
+    /// It would fail in the same way.
     Never,
-    /// If this run has met the other end before. Else its name may be wrong, or who is there is not let in.
+    /// It may succeed if this run has met the other end before. Otherwise its name may be wrong, or it
+    /// refuses this user.
     OnceMet,
-    /// Likewise, but nobody may be there because a daemon is being started again: a run that begins tries for a few seconds.
+    /// As before, but a daemon may be restarting, so that no process listens: a new run tries for a few
+    /// seconds.
     Soon,
-    /// Yes.
+    /// It may succeed.
     Always,
 }
 
@@ -178,17 +182,18 @@ impl SessionError {
         move |error| SessionError::Local { what, error }
     }
 
-    /// For `map_err`: of the journal that people know as `path`.
+    /// For `map_err`: adds the journal's path for people.
     pub(crate) fn journal(path: &str) -> impl FnOnce(JournalError) -> SessionError {
         move |error| SessionError::Journal { path: path.into(), error }
     }
 
-    /// A session that can't begin, with a hint, which may be empty.
+    /// Returns the error of a session that can't begin, with a hint, which may be empty.
     pub fn refused(message: impl Into<String>, hint: impl Into<String>) -> SessionError {
         SessionError::Refused { message: message.into(), hint: Some(hint.into()).filter(|h| !h.is_empty()) }
     }
 
-    /// A session that can't begin now, with a hint, which may be empty, and when to come again if that is known.
+    /// Returns the error of a session that can't begin now, with a hint, which may be empty, and the wait
+    /// before the next try if it is known.
     pub fn later(
         message: impl Into<String>,
         hint: impl Into<String>,
@@ -198,7 +203,7 @@ impl SessionError {
         SessionError::Later { message: message.into(), hint, after }
     }
 
-    /// What the user can do.
+    /// Returns advice for the user.
     pub fn hint(&self) -> Option<String> {
         match self {
             SessionError::Refused { hint, .. }
@@ -232,7 +237,8 @@ impl SessionError {
         }
     }
 
-    /// How far it is from the cause: 0 for what failed by itself, more for what is known to follow from something else.
+    /// Returns the distance from the cause: 0 for an error that is a cause, more for the known consequences
+    /// of another error.
     pub(crate) fn distance_from_cause(&self) -> u32 {
         match self {
             SessionError::PeerAborted { .. } | SessionError::PeerLeft { .. } => 1,
@@ -242,7 +248,7 @@ impl SessionError {
         }
     }
 
-    /// Whether the connection to the other end is lost, which may be gone and come again.
+    /// Returns true if the connection to the other end is lost, which may be gone and start again.
     pub(crate) fn is_connection_lost(&self) -> bool {
         use TransportError::{ClosedEarly, Io, Truncated};
         matches!(
@@ -253,7 +259,7 @@ impl SessionError {
         )
     }
 
-    /// Whether the user ended it.
+    /// Returns true if the user ended it.
     pub fn is_interrupted(&self) -> bool {
         match self {
             SessionError::At { error, .. } | SessionError::Over { error, .. } => error.is_interrupted(),
@@ -261,14 +267,15 @@ impl SessionError {
         }
     }
 
-    /// Whether another session may do better: the network broke, or the other end was not there, or not ready. Not so with
-    /// what would be the same again, such as a full disk, with peers that don't trust each other, or break the protocol.
+    /// Returns the prospect of another session: good if the network broke, or the other end was not running,
+    /// or not ready. Not so after an error that would repeat, such as a full disk, or with peers that don't
+    /// trust each other, or break the protocol.
     pub fn again(&self) -> Again {
         use TransportError::{ClosedEarly, Io, Seal, Truncated};
         match self {
             SessionError::At { error, .. } | SessionError::Over { error, .. } => error.again(),
             SessionError::Unreachable { again, .. } => *again,
-            // ssh, whose own end says why.
+            // From ssh, which reports the reason itself.
             SessionError::PeerSilent => Again::OnceMet,
             SessionError::Later { .. }
             | SessionError::PeerGone
@@ -280,12 +287,12 @@ impl SessionError {
         }
     }
 
-    /// Whether another session of a run that has met the other end may do better.
+    /// Returns true if another session of a run that has met the other end may succeed.
     pub fn may_pass(&self) -> bool {
         self.again() != Again::Never
     }
 
-    /// Whether the other end is there and has no room or no time now, and nothing was begun.
+    /// Returns true if the other end runs and has no room or no time now, and nothing was begun.
     pub fn is_not_now(&self) -> bool {
         match self {
             SessionError::At { error, .. } | SessionError::Over { error, .. } => error.is_not_now(),
@@ -294,7 +301,8 @@ impl SessionError {
         }
     }
 
-    /// Whether the other end has no room now, and when to come again if it has said so.
+    /// Returns the suggested wait if the other end has no room now; the inner value is `None` if it named
+    /// none.
     pub(crate) fn later_than(&self) -> Option<Option<Duration>> {
         match self {
             SessionError::At { error, .. } | SessionError::Over { error, .. } => error.later_than(),
@@ -303,7 +311,7 @@ impl SessionError {
         }
     }
 
-    /// Whether nothing moved on the data connections, while the two ends could speak with each other.
+    /// Returns true if nothing moved on the data connections, while the two ends could exchange messages.
     pub(crate) fn is_of_data(&self) -> bool {
         match self {
             SessionError::At { error, .. } | SessionError::Over { error, .. } => error.is_of_data(),
@@ -313,7 +321,8 @@ impl SessionError {
         }
     }
 
-    /// Whether a data connection broke: by itself, or because the other end is gone, which may come to be known later.
+    /// Returns true if a data connection broke: itself, or because the other end is gone, which may become
+    /// known later.
     pub(crate) fn has_broken_data(&self) -> bool {
         use TransportError::{ClosedEarly, Io, Truncated};
         match self {
@@ -322,17 +331,19 @@ impl SessionError {
         }
     }
 
-    /// Whether the other end was gone before it said anything, so that the exit status of ssh tells more.
+    /// Returns true if the other end was gone before its first message, so that the exit status of ssh tells
+    /// more.
     pub fn is_peer_silent(&self) -> bool {
         matches!(self, SessionError::PeerSilent)
     }
 
-    /// Whether another session shall leave fabrics alone: this one went over a fabric that need not be, and broke.
+    /// Returns true if another session should use TCP: this session broke over a fabric that the user did not
+    /// insist on.
     pub fn speaks_for_tcp(&self) -> bool {
         matches!(self, SessionError::Over { is_forced: false, .. })
     }
 
-    /// Whether the destination is full, or a quota is used up.
+    /// Returns true if the destination is full, or a quota is used up.
     pub fn is_full(&self) -> bool {
         match self {
             SessionError::NoSpace { .. } | SessionError::PeerAborted { is_full: true, .. } => true,
@@ -341,7 +352,7 @@ impl SessionError {
         }
     }
 
-    /// Whether the other end broke the protocol: it may be hostile.
+    /// Returns true if the other end broke the protocol: it may be hostile.
     pub fn is_protocol_violation(&self) -> bool {
         use TransportError::{ControlOnData, Frame, NoCredit};
         matches!(
@@ -350,7 +361,7 @@ impl SessionError {
         )
     }
 
-    /// What the other end is told.
+    /// Returns the message for the other end.
     pub(crate) fn to_message(&self) -> Refuse {
         Refuse {
             message: self.to_string(),
@@ -371,7 +382,7 @@ impl SessionError {
         }
     }
 
-    /// What the other end told, as an end of a session that ran.
+    /// Returns the error for the other end's message in a running session.
     pub(crate) fn from_abort(message: Refuse) -> SessionError {
         let Refuse { message, hint, reason, .. } = message;
         let hint = Some(hint).filter(|hint| !hint.is_empty());
@@ -384,7 +395,7 @@ impl SessionError {
         }
     }
 
-    /// What the other end told, instead of beginning.
+    /// Returns the error for the other end's message in place of a session.
     pub(crate) fn from_refusal(message: Refuse) -> SessionError {
         match Reason::of(message.reason) {
             Reason::Final => SessionError::refused(message.message, message.hint),
@@ -398,25 +409,25 @@ impl SessionError {
     }
 }
 
-/// What an end says of why it goes (`Refuse.reason`).
+/// The reason that an end sends (`Refuse.reason`).
 #[derive(Clone, Copy)]
 enum Reason {
-    /// It would be the same again.
+    /// Another session would fail in the same way.
     Final = 0,
-    /// The user wants it.
+    /// The user interrupted it.
     Interrupted = 1,
     /// The network broke.
     Network = 2,
-    /// Not now.
+    /// There is no room or no time now.
     Later = 3,
     /// Nothing moved on the data connections.
     Data = 4,
-    /// Its storage is full; to older ones as final as anything else.
+    /// Its storage is full; for older versions the same as `Final`.
     Full = 5,
 }
 
 impl Reason {
-    /// One from the future would be the same again.
+    /// An unknown reason of a later version counts as final.
     fn of(code: u32) -> Reason {
         match code {
             1 => Reason::Interrupted,

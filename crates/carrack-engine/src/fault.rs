@@ -1,4 +1,4 @@
-//! The first error of a session, and how every thread of it learns of it.
+//! The first error of a session, and the way in which it reaches all threads.
 
 use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,16 +6,16 @@ use std::thread::{self, Scope};
 
 use crate::error::{STARTING_A_THREAD, SessionError};
 
-/// What has to be told when a session fails: waiting ends everywhere.
+/// The parts that wait, which end when a session fails.
 pub(crate) trait Stop: Sync {
     /// Ends all waiting.
     fn stop(&self);
 
-    /// Nobody is left at the other end: what is held for it is dropped, so that this end is soon over.
+    /// Drops the state for the other end, which is gone, so that this end is soon over.
     fn abandon(&self) {}
 }
 
-/// Holds the first error for whoever ends the session; later ones are consequences, also after it was taken.
+/// Holds the first error of a session; later errors are consequences, also after it was taken.
 #[derive(Default)]
 pub(crate) struct Fault {
     state: Mutex<State>,
@@ -43,12 +43,12 @@ impl Fault {
         stop.stop();
     }
 
-    /// The session ends, well or not: nothing that has not been begun is to be done.
+    /// Notes the end of the session, well or not: no new work is begun.
     pub(crate) fn end(&self) {
         self.has_ended.store(true, Release);
     }
 
-    /// Whether the session ends.
+    /// Returns true if the session ends.
     pub(crate) fn has_ended(&self) -> bool {
         self.has_ended.load(Acquire)
     }
@@ -61,7 +61,7 @@ impl Fault {
         self.state().error.take()
     }
 
-    /// Starts a thread of the session under a name of at most 15 bytes, which `top -H` and profilers show.
+    /// Starts a thread of the session. Its name has at most 15 bytes, which `top -H` and profilers show.
     pub(crate) fn spawn<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
@@ -79,7 +79,8 @@ impl Fault {
         }
     }
 
-    /// Raises [`SessionError::Internal`] if the thread that holds it panics: nobody waits for a dead thread.
+    /// Raises [`SessionError::Internal`] if the thread that holds the result panics: no thread waits for a
+    /// dead one.
     pub(crate) fn watch<'a>(&'a self, stop: &'a dyn Stop) -> PanicWatch<'a> {
         PanicWatch { fault: self, stop }
     }

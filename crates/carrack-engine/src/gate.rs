@@ -1,36 +1,37 @@
-//! How many of an end's threads are at work (a knob of the tuner, Y5): the first ones; the others stand aside.
+//! The number of an end's threads that are at work (a setting of the tuner, Y5). The threads with the lowest
+//! numbers work, the others wait.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// Lets the first so many threads pass. It is the same ones until the number changes: what they have in their caches stays
-/// there.
+/// Lets the first threads pass, up to a number. They stay the same until the number changes, so that the data
+/// in their caches is kept.
 pub(crate) struct Gate {
-    /// Read without the lock: a thread that passes costs a load.
+    /// Read without the lock: passing costs a thread one load.
     open_to: AtomicUsize,
     state: Mutex<bool>,
     changed: Condvar,
 }
 
 impl Gate {
-    /// Open to so many.
+    /// Creates a gate that lets `count` threads pass.
     pub(crate) fn new(count: usize) -> Gate {
         Gate { open_to: AtomicUsize::new(count), state: Mutex::new(false), changed: Condvar::new() }
     }
 
-    /// How many it is open to.
+    /// Returns the number of threads that may pass.
     pub(crate) fn open_to(&self) -> usize {
         self.open_to.load(Relaxed)
     }
 
-    /// Opens it to so many, one at least. Whoever has passed finishes what it does.
+    /// Sets the number of threads that may pass, at least one. A thread that has passed finishes its work.
     pub(crate) fn set(&self, count: usize) {
         let _state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         self.open_to.store(count.max(1), Relaxed);
         self.changed.notify_all();
     }
 
-    /// Waits until the thread with this number, from 0, may work.
+    /// Waits until the thread `number`, counted from 0, may work.
     pub(crate) fn pass(&self, number: usize) {
         if number < self.open_to() {
             return;
@@ -41,7 +42,7 @@ impl Gate {
         }
     }
 
-    /// The session ends: nobody waits any more.
+    /// Ends all waiting at the end of the session.
     pub(crate) fn close(&self) {
         *self.state.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.changed.notify_all();

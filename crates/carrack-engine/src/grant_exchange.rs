@@ -1,4 +1,4 @@
-//! The exchange between an end and the meta-server of shared targets, which the caller of the engine carries.
+//! The exchange between an end and the meta-server of shared targets, which the engine's caller implements.
 
 use std::fmt;
 use std::io;
@@ -6,16 +6,16 @@ use std::sync::Arc;
 
 use carrack_plan::grants::{Answer, Batch};
 
-/// Carries a client's batches to the meta-server of its file systems.
+/// Sends a client's batches to the meta-server of its file systems.
 pub trait GrantExchange: Send + Sync {
-    /// What the server answers. Blocks for a second at most: meanwhile the client has nothing new to say to anybody.
+    /// Returns the server's answer. Blocks for a second at most, in which the client sends nothing else.
     ///
     /// # Errors
-    /// If there is no answer. The transfer goes on unmanaged once they have been missing for a second.
+    /// If there is no answer. After a second without answers the transfer continues without grants.
     fn exchange(&self, batch: &Batch) -> io::Result<Answer>;
 }
 
-/// Where an end asks for targets.
+/// The exchange through which an end asks for targets.
 #[derive(Clone)]
 pub struct Sharing(pub Arc<dyn GrantExchange>);
 

@@ -1,10 +1,11 @@
-//! Whether a session still gets anywhere: a peer that is there and does nothing holds memory and a place.
+//! The watch for sessions without progress: a peer that is alive and does nothing occupies memory and a
+//! place.
 
 use std::time::{Duration, Instant};
 
 use crate::error::SessionError;
 
-/// Watches a number that grows with everything that is done here; what the other end says it did does not count.
+/// Watches a number that grows with all work of this end; the other end's reports do not count.
 pub(crate) struct IdleWatch {
     longest: Option<Duration>,
     done: u64,
@@ -12,15 +13,15 @@ pub(crate) struct IdleWatch {
 }
 
 impl IdleWatch {
-    /// Nothing may be done for `longest` at a time; for ever without it.
+    /// Creates the watch. No work may be done for `longest` at most; `None` is forever.
     pub(crate) fn new(longest: Option<Duration>) -> IdleWatch {
         IdleWatch { longest, done: 0, since: Instant::now() }
     }
 
-    /// What is done by now.
+    /// Notes the work done by now.
     ///
     /// # Errors
-    /// [`SessionError::Idle`]: it has been so much for too long.
+    /// [`SessionError::Idle`]: the number has not changed for too long.
     pub(crate) fn look(&mut self, done: u64, now: Instant) -> Result<(), SessionError> {
         if done != self.done {
             (self.done, self.since) = (done, now);

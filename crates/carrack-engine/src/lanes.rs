@@ -1,7 +1,7 @@
-//! Lanes (N2), seen from outside: what an end needs for each of them, and what becomes of all when one fails.
+//! Lanes (N2) from outside: the resources of each lane at an end, and the end of all lanes when one fails.
 //!
-//! The lanes of a session are independent of each other, with slots, connections, threads and files of their own. The first
-//! one leads: it speaks for all of them (counters, targets), and ends last.
+//! The lanes of a session are independent of each other, with separate slots, connections, threads and files.
+//! The first lane leads: it sends messages for all of them (counters, targets), and ends last.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,21 +17,21 @@ use crate::comm::{Comm, CommSide, LAST_WORDS};
 use crate::error::{STARTING_A_THREAD, SessionError};
 use crate::fault::{Fault, Stop};
 
-/// What a lane has when the session stands.
+/// The resources of a lane in an established session.
 pub(crate) struct LaneStart<E> {
-    /// Its own way for control messages to the same lane at the other end.
+    /// Its link for control messages to the same lane at the other end.
     pub(crate) link: Link,
-    /// Data endpoints; none means that the objects travel on the link.
+    /// Data endpoints; without any the link carries the objects.
     pub(crate) endpoints: Vec<E>,
-    /// What moves the objects behind the endpoints, where it is not the kernel.
+    /// The progress engine of the endpoints, if the kernel does not move the objects.
     pub(crate) hub: Option<Box<dyn Hub>>,
-    /// Its slots. At the sink they back the credits that the source was given.
+    /// Its slots. At the sink they back the credits of the source.
     pub(crate) pool: SlotPool,
-    /// Where its threads belong.
+    /// The placement of its threads.
     pub(crate) crew: LaneCrew,
 }
 
-/// This end can't begin, after all: the other one is told why.
+/// Sends the other end the reason why this end can't begin after all.
 pub(crate) fn decline<E>(mut starts: Vec<LaneStart<E>>, error: SessionError) -> SessionError {
     if let Some(first) = starts.first_mut() {
         first.link.queue_control(Control::Abort(error.to_message()).to_body());
@@ -40,7 +40,7 @@ pub(crate) fn decline<E>(mut starts: Vec<LaneStart<E>>, error: SessionError) -> 
     error
 }
 
-/// Deals data connections out: the one at place `i` is of lane `i` modulo the number of lanes, at both ends.
+/// Distributes data connections: connection `i` belongs to lane `i` modulo the number of lanes, at both ends.
 pub(crate) fn deal<T>(connections: impl IntoIterator<Item = T>, lane_count: usize) -> Vec<Vec<T>> {
     let mut lanes: Vec<Vec<T>> = (0..lane_count).map(|_| Vec::new()).collect();
     for (place, connection) in connections.into_iter().enumerate() {
@@ -51,14 +51,14 @@ pub(crate) fn deal<T>(connections: impl IntoIterator<Item = T>, lane_count: usiz
 
 /// The transport of a lane's objects.
 pub(crate) struct LaneTransport<E> {
-    /// None where the objects travel on the lane's link.
+    /// Empty if the lane's link carries the objects.
     pub(crate) endpoints: Vec<E>,
-    /// Moves the objects behind the endpoints, where the kernel does not.
+    /// The progress engine of the endpoints, if the kernel does not move the objects.
     pub(crate) hub: Option<Box<dyn Hub>>,
 }
 
 impl<E> LaneTransport<E> {
-    /// By these connections, which are dealt out.
+    /// Distributes these connections.
     pub(crate) fn deal(connections: impl IntoIterator<Item = E>, lane_count: usize) -> Vec<LaneTransport<E>> {
         let transport = |endpoints| LaneTransport { endpoints, hub: None };
         deal(connections, lane_count).into_iter().map(transport).collect()
@@ -76,15 +76,16 @@ pub(crate) struct LaneComm<'a, S> {
     pub(crate) stop: &'a dyn Stop,
 }
 
-/// Runs the comm threads of all lanes, the first lane's on this thread, until all have ended. Returns the side of the first
-/// lane, which has heard everything, and what went wrong first. The other end may be silent for `stall`.
+/// Runs the comm threads of all lanes, the first lane's on this thread, until all have ended. Returns the
+/// side of the first lane, which has received all messages, and the first error. The other end may be silent
+/// for `stall`.
 pub(crate) fn run_comms<S: CommSide + Send>(
     mut lanes: Vec<LaneComm<'_, S>>,
     stall: Duration,
     abort: &Abort,
 ) -> (Option<S>, Result<(), SessionError>) {
     let stops: Vec<(&Fault, &dyn Stop)> = lanes.iter().map(|lane| (lane.fault, lane.stop)).collect();
-    // A lane that fails takes the others with it.
+    // A lane that fails ends the others.
     let run = |lane: LaneComm<'_, S>| {
         let LaneComm { link, hub, mut side, pool, crew, fault, stop } = lane;
         let _seat = crew.sit(Duty::Comm);
@@ -122,7 +123,7 @@ pub(crate) fn run_comms<S: CommSide + Send>(
     })
 }
 
-/// Of two results the one that tells more of the cause.
+/// Returns the result that is closer to the cause.
 pub(crate) fn cause(
     one: Result<(), SessionError>,
     other: Result<(), SessionError>,
@@ -134,8 +135,8 @@ pub(crate) fn cause(
     }
 }
 
-/// Descriptors of a large file: two at each end, where both are in one process, and at the sink as many for another one whose group
-/// is not durable yet.
+/// Descriptors of a large file: two at each end, if both are in one process, and at the sink two for a file
+/// whose group is not durable yet.
 const DESCRIPTORS_PER_FILE: u64 = 6;
 
 /// Large files that may be open at once at an end of this process.

@@ -1,7 +1,7 @@
-//! What an unfinished transfer has left at its sink: journals, and the temporary files that they tell of.
+//! The remains of an unfinished transfer at its sink: journals, and the temporary files that they record.
 //!
-//! Only what a journal names is removed, and only what has a temporary name; a journal that a process has is left alone. The journal goes
-//! last: if something fails before, it still tells what is left.
+//! Only files in a journal are removed, and only those with temporary names; a journal that a process has
+//! locked is left. The journal is removed last: after a failure it still records the remaining files.
 
 use std::ffi::CString;
 use std::io::{self, ErrorKind};
@@ -15,34 +15,34 @@ use rustix::io::Errno;
 
 use crate::session::shared_journals;
 
-/// Why something was not removed.
+/// The reason why a file was not removed.
 #[derive(Debug, thiserror::Error)]
 pub enum LeftoverError {
-    /// A journal can't be read, or a process has it.
+    /// A journal can't be read, or a process has locked it.
     #[error("{path}: {error}")]
     Journal {
-        /// The journal.
+        /// Its path.
         path: String,
-        /// Why.
+        /// The problem.
         error: JournalError,
     },
-    /// A journal names what is no temporary file.
+    /// A journal records a file that is not a temporary one.
     #[error("{0}: not a temporary name; the journal is left as it is")]
     NotTemporary(String),
-    /// What the system says.
+    /// An error of the system.
     #[error("{path}: {error}")]
     System {
-        /// Of what.
+        /// The path of the file.
         path: String,
-        /// Why.
+        /// The system's error.
         error: io::Error,
     },
 }
 
-/// Removes the temporary files beneath `root` that a journal tells of. Returns how many there were.
+/// Removes the temporary files beneath `root` that a journal records. Returns their number.
 ///
 /// # Errors
-/// For the first that can't be removed.
+/// For the first file that can't be removed.
 pub fn remove_temporaries(root: &Root, contents: &Contents) -> Result<u64, LeftoverError> {
     let mut removed = 0;
     for partial in &contents.partials {
@@ -51,7 +51,7 @@ pub fn remove_temporaries(root: &Root, contents: &Contents) -> Result<u64, Lefto
     Ok(removed)
 }
 
-/// Whether it was there.
+/// Returns true if it existed.
 fn remove_temporary(root: &Root, partial: &Partial) -> Result<bool, LeftoverError> {
     let path = escape(&root.full_path(&partial.directory, &partial.temporary));
     if !is_temporary(&partial.temporary) {
@@ -69,18 +69,18 @@ fn remove_temporary(root: &Root, partial: &Partial) -> Result<bool, LeftoverErro
     })
 }
 
-/// `.NAME.carrack-XXXXXXXX`.
+/// The form is `.NAME.carrack-XXXXXXXX`.
 fn is_temporary(name: &[u8]) -> bool {
     let Some((start, digits)) = name.split_last_chunk::<8>() else { return false };
     let digits_fit = digits.iter().all(u8::is_ascii_hexdigit);
     digits_fit && start.starts_with(b".") && start.ends_with(b".carrack-")
 }
 
-/// Removes what the sessions of a transfer that several carried have left in the destination's directory. Returns how many journals and
-/// temporary files there were. Nothing is removed while a process has one of the journals.
+/// Removes the remains of a transfer that several sessions carried from the destination's directory. Returns
+/// the numbers of journals and temporary files. Nothing is removed while a process has one of the journals.
 ///
 /// # Errors
-/// For the first that can't be removed; what was removed before stays so.
+/// For the first file that can't be removed; earlier ones stay removed.
 pub fn clear_shared_leftovers(root: &Root, id: TransferId) -> Result<(u64, u64), LeftoverError> {
     let name = shared_journals(id);
     let relative =
@@ -101,13 +101,13 @@ pub fn clear_shared_leftovers(root: &Root, id: TransferId) -> Result<(u64, u64),
     }
     let held = root.open_directory(&RelPath::root()).map_err(system(&name))?;
     keep_times(held.as_fd(), || match unlinkat(&held, &*name, AtFlags::REMOVEDIR) {
-        // What somebody else has put there keeps it.
+        // Files of others keep the directory.
         Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY) => Ok((count, temporaries)),
         Err(errno) => Err(system(&name)(errno.into())),
     })
 }
 
-/// All journals of a directory, or none.
+/// Locks all journals of a directory, or none.
 fn seize_all(
     directory: BorrowedFd<'_>,
     path: &str,

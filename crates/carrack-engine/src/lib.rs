@@ -1,7 +1,8 @@
-//! The data path: what one object passes through, from the scan at the source to its place at the sink.
+//! The data path: the way of an object from the scan at the source to its place at the sink.
 //!
-//! Plain threads with bounded queues; no async runtime, no arguments, no printing. [`session`] makes the two ends meet,
-//! [`source`] reads and sends, [`sink`] receives and writes, [`comm`] is the thread at each end that never blocks.
+//! Plain threads with bounded queues; no async runtime, no command line, no printing. [`session`] connects
+//! the two ends, [`source`] reads and sends, [`sink`] receives and writes, [`comm`] is the thread at each end
+//! that never blocks.
 #![allow(rustdoc::private_intra_doc_links)]
 
 mod abort;

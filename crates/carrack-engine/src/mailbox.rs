@@ -1,4 +1,4 @@
-//! Letters to the comm thread: what the other threads want it to do. Bounded, so that reports can't fill memory.
+//! Requests of other threads to the comm thread. Bounded, so that reports can't fill memory.
 
 use std::collections::VecDeque;
 use std::io;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use carrack_machine::{Closed, Monitor};
 use rustix::event::{EventfdFlags, eventfd};
 
-/// Letters that may wait before writers do: more than all endpoints and I/O threads together can have.
+/// Requests that may wait before posting blocks: more than all endpoints and I/O threads together can have.
 const LETTERS_MAX: usize = 1024;
 
 /// A bounded queue whose reader sleeps in `poll`.
@@ -17,14 +17,14 @@ pub(crate) struct Mailbox<T> {
     event: Waker,
 }
 
-/// Makes the comm thread of a mailbox look around, for those who outlive what else they know of it.
+/// Wakes the comm thread of a mailbox, for parts that outlive their access to the mailbox.
 #[derive(Clone)]
 pub(crate) struct Waker(Arc<OwnedFd>);
 
 impl Waker {
-    /// Makes the comm thread look around.
+    /// Wakes the comm thread.
     pub(crate) fn wake(&self) {
-        // The counter can't overflow: the comm thread reads it before every look around.
+        // The counter can't overflow: the comm thread reads it before each look.
         let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
     }
 }
@@ -35,12 +35,13 @@ impl<T> Mailbox<T> {
         Ok(Mailbox { letters: Monitor::new(VecDeque::new()), event: Waker(Arc::new(event)) })
     }
 
-    /// For others than those who post.
+    /// Returns a waker for parts that do not post.
     pub(crate) fn waker(&self) -> Waker {
         self.event.clone()
     }
 
-    /// Posts a letter, waiting while the box is full. Not for the comm thread, which would wait for itself.
+    /// Posts a request, and waits while the mailbox is full. Not for the comm thread, which would wait for
+    /// itself.
     pub(crate) fn post(&self, letter: T) -> Result<(), Closed> {
         let mut letter = Some(letter);
         self.letters.take(|letters| {
@@ -54,12 +55,12 @@ impl<T> Mailbox<T> {
         Ok(())
     }
 
-    /// Takes everything out.
+    /// Takes all requests.
     pub(crate) fn drain(&self) -> VecDeque<T> {
         self.letters.release_many(LETTERS_MAX, std::mem::take)
     }
 
-    /// Makes the comm thread look around.
+    /// Wakes the comm thread.
     pub(crate) fn wake(&self) {
         self.event.wake();
     }
@@ -69,7 +70,7 @@ impl<T> Mailbox<T> {
         self.event.0.as_fd()
     }
 
-    /// Forgets earlier wake-ups; to be called before looking around.
+    /// Resets earlier wake-ups. Call it before [`Mailbox::drain`].
     pub(crate) fn listen(&self) {
         let _ = rustix::io::read(&*self.event.0, &mut [0; 8][..]);
     }

@@ -1,18 +1,18 @@
-//! Layouts on the wire: what the source needs of the sink's to know which objects go to which target, and the sink of the source's to
-//! stripe a file alike.
+//! Layouts on the wire: the sink's, by which the source knows the target of each object, and the source's, by
+//! which the sink stripes a file alike.
 
 use carrack_layout::Geometry;
 use carrack_model::TargetId;
 use carrack_plan::{Layout, Mapped};
 use carrack_wire::message::{FilePlaced, Stripes};
 
-/// Blocks that are told: a layout that has not repeated itself by then is taken to begin again.
+/// Blocks that are sent: a layout that has not repeated itself by then is assumed to begin again.
 const BLOCKS_MAX: usize = 2_000;
 
 /// Smallest block: no parallel file system has smaller stripes.
 const BLOCK_BYTES_MIN: u64 = 64 << 10;
 
-/// What the sink tells of a file of `size` bytes.
+/// Returns the sink's message about a file of `size` bytes.
 pub(crate) fn to_message(id: u64, layout: &dyn Layout, size: u64) -> FilePlaced {
     let mut block_bytes = size.max(1);
     let mut offset = 0;
@@ -31,7 +31,7 @@ pub(crate) fn to_message(id: u64, layout: &dyn Layout, size: u64) -> FilePlaced 
     FilePlaced { id, block_bytes, targets: targets[..period.unwrap_or(targets.len())].to_vec() }
 }
 
-/// The layout that such a message tells; nothing if it tells none.
+/// Returns the layout of a message, or `None` if it is invalid.
 pub(crate) fn to_layout(message: &FilePlaced) -> Option<Box<dyn Layout>> {
     if message.targets.len() > BLOCKS_MAX {
         return None;
@@ -40,7 +40,7 @@ pub(crate) fn to_layout(message: &FilePlaced) -> Option<Box<dyn Layout>> {
     Mapped::new(&targets, message.block_bytes).map(|layout| Box::new(layout) as Box<dyn Layout>)
 }
 
-/// What the sink has to know of a file's striping at the source to preserve it.
+/// Returns the message about a file's striping at the source, from which the sink preserves it.
 pub(crate) fn stripes_to_message(geometry: &Geometry) -> Option<Stripes> {
     let widest = geometry.widest()?;
     Some(Stripes { count: widest.stripe_count, stripe_bytes: widest.stripe_bytes, pool: String::new() })

@@ -1,7 +1,8 @@
-//! The machine that an end runs on, and the places of its lanes there (N1–N3, M2, M3, M5).
+//! The machine of an end, and the placement of its lanes (N1–N3, M2, M3, M5).
 //!
-//! Looked at before the ends agree on their lanes ([`HostPlacement`]), and again when the connections stand and the storage is
-//! known ([`PlacedLanes`]). On a machine with one NUMA node nothing is bound, nothing watched, and nothing looked at but that.
+//! It is examined before the ends agree on their lanes ([`HostPlacement`]), and again when the connections
+//! are established and the storage is known ([`PlacedLanes`]). On a machine with one NUMA node nothing is
+//! bound, watched, or examined further.
 
 use std::net::TcpStream;
 use std::os::fd::BorrowedFd;
@@ -21,24 +22,24 @@ use crate::error::SessionError;
 use crate::lanes::{LaneStart, LaneTransport, deal};
 use crate::settings::Settings;
 
-/// The machine, as far as it has to be known.
+/// The machine, as far as the placement needs it.
 pub(crate) struct HostPlacement {
     scheme: Scheme,
     zone: ZoneKind,
-    /// Why the buffers are small, if they are.
+    /// The reason for small buffers, if they are.
     pool_reason: Option<String>,
-    /// Nothing where nothing is to be placed.
+    /// `None` if nothing is placed.
     topology: Option<Topology>,
 }
 
-/// What an end's lanes are made for.
+/// The demand of an end's lanes.
 pub(crate) struct LaneDemand<'a> {
     pub(crate) side: Side,
     pub(crate) lane_count: usize,
     /// I/O threads of all lanes.
     pub(crate) io_threads: usize,
     pub(crate) streams: &'a [Stream],
-    /// Directories on what is read or written.
+    /// Directories on the storage that is read or written.
     pub(crate) directories: Vec<BorrowedFd<'a>>,
 }
 
@@ -50,14 +51,14 @@ impl HostPlacement {
         HostPlacement { scheme: settings.placement, zone: settings.zone, pool_reason, topology }
     }
 
-    /// Lanes for which there is a place of their own.
+    /// Returns the number of lanes that the machine has separate places for.
     pub(crate) fn lane_places(&self) -> usize {
-        // However many threads there will be: how many lanes they keep busy is asked elsewhere.
+        // The number of threads does not count here: the lanes that they keep busy are computed elsewhere.
         let request = Request { scheme: self.scheme, io_threads: usize::MAX, ..Request::default() };
         self.topology.as_ref().map_or(1, |topology| lanes_wanted(topology, &request))
     }
 
-    /// Takes the places for lanes that do this.
+    /// Places the lanes for a demand.
     pub(crate) fn place(self, demand: &LaneDemand<'_>) -> Result<PlacedLanes, SessionError> {
         let request = self.request(demand);
         let placement = match &self.topology {
@@ -77,7 +78,7 @@ impl HostPlacement {
         Ok(PlacedLanes { side: demand.side, crew, plan, flows, zone, news, stop })
     }
 
-    /// Devices count only where there is more than one place to be.
+    /// Devices count only if there is more than one NUMA node to choose from.
     fn request(&self, demand: &LaneDemand<'_>) -> Request {
         let has_choice = self.topology.as_ref().is_some_and(|topology| topology.nodes_with_cores() > 1);
         let streams = if has_choice { demand.streams } else { &[] };
@@ -105,17 +106,17 @@ impl HostPlacement {
     }
 }
 
-/// The places of an end's lanes, taken until this is dropped.
+/// The placement of an end's lanes, kept until this is dropped.
 pub(crate) struct PlacedLanes {
     side: Side,
     crew: Crew,
-    /// What the placement was computed from, where threads are bound.
+    /// The input of the placement, if threads are bound.
     plan: Option<Plan>,
-    /// Each lane's data connections, where threads are bound.
+    /// Each lane's data connections, if threads are bound.
     flows: Vec<Vec<TcpStream>>,
     zone: Option<Zone>,
     news: Mutex<News>,
-    /// Closed when the lanes are no more watched.
+    /// Closed when the lanes are not watched any more.
     stop: Monitor<()>,
 }
 
@@ -125,26 +126,26 @@ struct Plan {
 }
 
 impl Plan {
-    /// The placement for this moment.
+    /// Computes the placement for the present load.
     fn placed(&self, loads: &Loads) -> Placement {
         place(&self.topology, &Request { core_loads: loads.cpus.clone(), ..self.request.clone() })
     }
 }
 
 struct News {
-    /// What was decided and not told yet.
+    /// Decisions that were not reported yet.
     words: Vec<String>,
-    /// Whether it was told which steps of binding succeeded.
+    /// True if the outcome of binding was reported.
     has_told_steps: bool,
 }
 
 impl PlacedLanes {
-    /// Where a lane's threads belong.
+    /// Returns the placement of a lane's threads.
     pub(crate) fn lane(&self, index: usize) -> LaneCrew {
         self.crew.lane(index)
     }
 
-    /// A lane's slots, on its nodes.
+    /// Allocates a lane's slots on its nodes.
     pub(crate) fn pool(
         &self,
         index: usize,
@@ -155,7 +156,7 @@ impl PlacedLanes {
         Ok(self.lane(index).pool((slots * slot_bytes) as u64, slot_bytes)?)
     }
 
-    /// The slots of all lanes.
+    /// Allocates the slots of all lanes.
     pub(crate) fn pools(
         &self,
         settings: &Settings,
@@ -166,7 +167,7 @@ impl PlacedLanes {
         (0..lane_count).map(|index| self.pool(index, spec, slots)).collect()
     }
 
-    /// Each lane with what it runs on.
+    /// Combines each lane with its resources.
     pub(crate) fn starts<E>(
         &self,
         links: Vec<Link>,
@@ -188,8 +189,8 @@ impl PlacedLanes {
         lanes.map(start).collect()
     }
 
-    /// What there is to tell since the last time: decisions with their reasons, and, once the threads have sat down, where
-    /// they and the buffers got to.
+    /// Returns the news since the last call: decisions with their reasons, and, once the threads have
+    /// started, the actual places of threads and buffers.
     pub(crate) fn news(&self) -> Vec<String> {
         let mut news = self.lock();
         let mut words = std::mem::take(&mut news.words);
@@ -200,8 +201,8 @@ impl PlacedLanes {
         words.into_iter().map(|word| format!("{end}: {word}")).collect()
     }
 
-    /// Watches the lanes (M5), and has their comm threads follow their flows (M9), where threads are bound; until the guard is
-    /// dropped. Once.
+    /// Watches the lanes (M5), and lets their comm threads follow their flows (M9), if threads are bound,
+    /// until the guard is dropped. Called once.
     pub(crate) fn watch<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) -> WatchGuard<'scope> {
         if let Some(plan) = &self.plan {
             let watching = thread::Builder::new().name("carrack-watch".into());
@@ -216,7 +217,7 @@ impl PlacedLanes {
     fn watch_by(&self, plan: &Plan) {
         let replan = |loads: &Loads| {
             self.follow_flows(plan);
-            // From a hard zone others are kept away, and there is no other place to go.
+            // No other process runs in a hard zone, and the lanes can't leave it.
             let is_alone = self.zone.as_ref().is_some_and(Zone::is_hard);
             if is_alone { self.crew.placement() } else { plan.placed(loads) }
         };
@@ -235,7 +236,7 @@ impl PlacedLanes {
         follow_flows(&self.crew, &plan.topology, &arriving).into_iter().for_each(|word| self.tell(word));
     }
 
-    /// Has the user told.
+    /// Adds a message to the user.
     pub(crate) fn tell(&self, word: String) {
         self.lock().words.push(word);
     }
@@ -245,8 +246,8 @@ impl PlacedLanes {
     }
 }
 
-/// The machine with the cores that a process kept and did not give back, as it was killed. Taking them back needs root;
-/// `carrack doctor` tells of those that are left.
+/// Returns the machine after freeing the cores that a killed process had kept. Freeing needs root; `carrack
+/// doctor` reports the zones that are left.
 fn without_old_zones(topology: Topology) -> Topology {
     if topology.nodes.len() <= 1 {
         return topology;
@@ -255,7 +256,7 @@ fn without_old_zones(topology: Topology) -> Topology {
     if repaired.is_some_and(|zones| !zones.is_empty()) { Topology::for_transfer() } else { topology }
 }
 
-/// Ends the watch, also where the work panics.
+/// Ends the watch, also after a panic.
 pub(crate) struct WatchGuard<'a>(&'a Monitor<()>);
 
 impl Drop for WatchGuard<'_> {
@@ -264,7 +265,7 @@ impl Drop for WatchGuard<'_> {
     }
 }
 
-/// The data connections of each lane once more, to ask where they arrive.
+/// Duplicates the data connections of each lane, to ask for the CPUs where they arrive.
 fn flows_of(demand: &LaneDemand<'_>) -> Result<Vec<Vec<TcpStream>>, SessionError> {
     let again = |stream: &Stream| {
         stream.socket().try_clone().map_err(SessionError::local("watching a data connection"))
@@ -273,7 +274,7 @@ fn flows_of(demand: &LaneDemand<'_>) -> Result<Vec<Vec<TcpStream>>, SessionError
     Ok(deal(streams, demand.lane_count))
 }
 
-/// Lanes that are bound to nothing.
+/// Returns lanes without binding.
 fn nowhere(lane_count: usize) -> Placement {
     let lanes = vec![LanePlacement::default(); lane_count];
     Placement { scheme: Scheme::Off, lanes, reasons: Vec::new() }
@@ -306,7 +307,8 @@ mod tests {
         assert_eq!((places(Scheme::Single), places(Scheme::Off)), (1, 1));
     }
 
-    /// The plan is another machine's: CPUs and nodes that are not here are refused, and everything goes on without.
+    /// The plan of another machine: its CPUs and nodes don't exist here and are refused, and the lanes run
+    /// without binding.
     #[test]
     fn places_that_are_refused_are_done_without_and_said() {
         let lanes = host(Scheme::Mts).place(&demand(2)).unwrap();

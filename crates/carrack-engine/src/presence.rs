@@ -1,12 +1,12 @@
-//! Whether this process was there: one that is stopped (SIGSTOP, a machine that sleeps) hears nothing meanwhile, and must
-//! not hold that against others.
+//! The detection of time in which this process was stopped (SIGSTOP, a sleeping machine). It receives nothing
+//! then, and must not count that as silence of others.
 
 use std::time::{Duration, Instant};
 
-/// A loop that looks this seldom was kept from it.
+/// A longer pause between two looks means that the process was stopped.
 const LONGEST_LOOK: Duration = Duration::from_secs(1);
 
-/// Kept by a loop that looks around twice a second at least.
+/// Used by a loop that looks at least twice a second.
 pub(crate) struct Presence {
     last: Instant,
 }
@@ -16,7 +16,7 @@ impl Presence {
         Presence { last: now }
     }
 
-    /// How long the loop was kept away since it looked last; mostly not at all.
+    /// Returns the time in which the loop was stopped since the last call; mostly zero.
     pub(crate) fn missed(&mut self, now: Instant) -> Duration {
         let gap = now.saturating_duration_since(self.last);
         self.last = now;

@@ -1,5 +1,5 @@
-//! Events on their way to the user: straight to the observer at the end that the user started, as control messages
-//! from the other.
+//! Events on their way to the user: directly to the observer at the end that the user started, and as control
+//! messages from the other end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,19 +12,20 @@ use carrack_model::{
 use carrack_plan::{TargetQueues, TargetState, Verdict};
 use carrack_wire::message::{self, Control};
 
-/// Targets that one report tells: a message of them stays far below the largest control message.
+/// Targets in one report: the message is far smaller than the largest control message.
 const TARGETS_TOLD_MAX: usize = 1_000;
 
-/// Large files of a kind that one report tells: enough to see who keeps a transfer, and short beside an object.
+/// Large files of a kind in one report: enough to see the files that delay a transfer, and small compared
+/// with an object.
 pub(crate) const FILES_TOLD_MAX: usize = 10;
 
-/// Whoever watches a transfer. Called from several threads; what it takes long is taken from the transfer.
+/// The observer of a transfer. Called from several threads; a call that takes long delays the transfer.
 pub trait Observer: Send + Sync {
-    /// Something happened.
+    /// Handles an event.
     fn event(&self, event: &Event);
 }
 
-/// To the observer if this end has one, else with `say` to the end that has.
+/// Delivers an event to the observer if this end has one, and otherwise by `say` to the end that has one.
 pub(crate) fn deliver(event: Event, observer: Option<&dyn Observer>, say: impl FnOnce(Control)) {
     match observer {
         Some(observer) => observer.event(&event),
@@ -36,7 +37,7 @@ pub(crate) fn deliver(event: Event, observer: Option<&dyn Observer>, say: impl F
     }
 }
 
-/// An event as a message to the end that the user started; nothing if it stays here.
+/// Returns the message for an event to the end that the user started, or `None` if it stays here.
 pub(crate) fn to_message(event: Event) -> Option<Control> {
     Some(match event {
         Event::Failed(failure) => Control::Failure(message::Failure {
@@ -62,7 +63,7 @@ pub(crate) fn to_message(event: Event) -> Option<Control> {
     })
 }
 
-/// What of the wanted is not kept, as the carrack at the `end` does not know it.
+/// Returns a notice of the wanted metadata that the carrack at the `end` does not support.
 pub(crate) fn lacking(wanted: Kept, known: Kept, end: &str) -> Option<Notice> {
     let lacking = wanted.lacking_in(known);
     let text = || format!("not kept, as the carrack at the {end} is too old for it: {lacking}");
@@ -154,7 +155,7 @@ fn source_to_message(report: SourceReport) -> message::SourceDetail {
     }
 }
 
-/// No more of anything than an honest source tells.
+/// Decodes a report, with no more items than an honest source sends.
 fn source_to_report(detail: &message::SourceDetail) -> SourceReport {
     let lane = |lane: &message::LaneDetail| LaneReport {
         bytes_sent: lane.bytes_sent,
@@ -177,7 +178,7 @@ fn source_to_report(detail: &message::SourceDetail) -> SourceReport {
     }
 }
 
-/// What the queues say of the targets that were used, for people. `label` names a target.
+/// Returns reports of the targets in use. `label` names a target.
 pub(crate) fn target_reports<T>(
     (queues, now): (&TargetQueues<T>, Duration),
     label: impl Fn(TargetId) -> Option<Arc<str>>,
@@ -199,7 +200,7 @@ pub(crate) fn target_reports<T>(
     used.take(TARGETS_TOLD_MAX).map(report).collect()
 }
 
-/// The targets of several lanes, each told once.
+/// Merges the targets of several lanes.
 pub(crate) fn together(lanes: impl Iterator<Item = Vec<TargetReport>>) -> Vec<TargetReport> {
     let mut all: Vec<TargetReport> = Vec::new();
     for report in lanes.flatten() {
@@ -223,7 +224,7 @@ fn add(known: &mut TargetReport, more: &TargetReport) {
     known.avoided_count += more.avoided_count;
 }
 
-/// The event that a message from the other end, which is `side`, carries; nothing if it carries none.
+/// Returns the event of a message from the other end, which is `side`, or `None` if it has none.
 pub(crate) fn to_event(message: &Control, side: Side) -> Option<Event> {
     Some(match message {
         Control::Failure(failure) => Event::Failed(EntryFailure {
@@ -258,7 +259,7 @@ fn notice_to_event(notice: &message::Notice) -> Notice {
     }
 }
 
-/// Nothing if it does not say what was lost.
+/// Returns `None` if the message does not name the loss.
 fn loss_of(notice: &message::Notice) -> Option<Loss> {
     let what = printable(&notice.what);
     let lost = match notice.lost {
@@ -270,7 +271,7 @@ fn loss_of(notice: &message::Notice) -> Option<Loss> {
     Some(Loss { lost, reason: printable(&notice.reason), count: notice.count })
 }
 
-/// What another machine sends must not drive this one's terminal.
+/// Escapes text of another machine, which must not control the terminal of this machine.
 fn printable(text: &str) -> String {
     escape(text.as_bytes())
 }

@@ -12,7 +12,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// The other end's.
+    /// Returns the role of the other end.
     pub(crate) fn other(self) -> Role {
         match self {
             Role::Source => Role::Sink,
@@ -20,7 +20,7 @@ impl Role {
         }
     }
 
-    /// The same, as events tell it.
+    /// Returns the same as a side of events.
     pub(crate) fn side(self) -> Side {
         match self {
             Role::Source => Side::Source,

@@ -1,6 +1,7 @@
-//! A run: the sessions of one command, one after the other. What the network breaks is taken up by another session.
+//! A run: the sessions of one command, one after the other. After a network failure another session
+//! continues.
 //!
-//! Owns the decision whether and when there is another one. How an end is reached is the caller's matter, and done anew for
+//! Owns the decisions on further sessions and their times. The caller connects to the other end, anew for
 //! each session: names are resolved again, ssh is started again.
 
 use std::time::{Duration, Instant};
@@ -15,46 +16,48 @@ use crate::report::Observer;
 use crate::session::{Advance, Outcome};
 use crate::stall::CRAWL_BYTES_PER_S;
 
-/// A run that begins tries so long to find somebody at the other end, where nobody listens.
+/// The time in which a new run tries to reach the other end if no process listens there.
 const SOON: Duration = Duration::from_secs(10);
 
-/// So long in a row the other end may say that it has no room before that counts as tries in vain.
+/// The time in a row in which the other end may have no room before this counts as failed tries.
 const TURN_MAX: Duration = Duration::from_secs(3_600);
 
-/// So often data connections may break that moved nothing: one time it is another end that was killed, more often something on the way.
+/// The number of sessions in a row whose data connections may break before any data moved: one break may be
+/// another end that was killed, several are more often a fault of the path.
 const BROKEN_DATA_MAX: u32 = 3;
 
-/// A session that was shorter tells nothing of how fast its way is.
+/// A shorter session does not show the speed of its path.
 const CRAWL_MIN: Duration = Duration::from_secs(5);
 
-/// How a session is to go to work, after what earlier ones of its run have met.
+/// The transport of a session, after the failures of earlier sessions of its run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Way {
-    /// Fabrics are left alone.
+    /// True to use no fabric.
     pub over_tcp: bool,
-    /// What the objects go over.
+    /// The connections for objects.
     pub data: DataWay,
 }
 
-/// What the objects go over.
+/// The connections for objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DataWay {
     /// Data connections.
     #[default]
     Usual,
-    /// Few data connections with small segments: on the way to the other end large packets may vanish.
+    /// Few data connections with small segments: the path may lose large packets.
     Cautious,
     /// The control channel.
     Control,
 }
 
-/// Holds sessions until one comes to its end, or fails for a reason that another one would not mend, or `retries` of them in
-/// a row moved nothing. Whether a first session that never met the other end is tried again is the error's matter ([`Again`]). Waits
-/// for a turn, while the other end says that it has no room, are no tries in vain; but with no `retries` there is one session.
+/// Runs sessions until one completes, or fails for a reason that would repeat, or `retries` of them in a row
+/// moved nothing. After a first session that never met the other end, the error decides on another try
+/// ([`Again`]). Waits while the other end has no room are no failed tries; but with no `retries` there is one
+/// session.
 ///
-/// `session` goes to the other end and holds one session, in this way: over TCP after one that went over a fabric which the
-/// user had not insisted on, and broke; more cautiously after one whose data connections stood and moved nothing. `abort` ends the
-/// waiting between two.
+/// `session` connects to the other end and runs one session, with this transport: over TCP after a session
+/// that broke over a fabric on which the user had not insisted; with smaller segments after a session whose
+/// data connections were established and moved nothing. `abort` ends the wait between two sessions.
 pub fn persist(
     retries: u32,
     observer: &dyn Observer,
@@ -77,7 +80,7 @@ pub fn persist(
         let began = Instant::now();
         let outcome = session(run.way);
         run.note(&outcome);
-        // Small segments that crawl are no better than large ones that stand.
+        // A crawl with small segments is no better than a stall with large ones.
         let most = outcome.summary.bytes_done / began.elapsed().as_secs().max(1);
         let crawled =
             run.way.data == DataWay::Cautious && began.elapsed() > CRAWL_MIN && most < CRAWL_BYTES_PER_S;
@@ -96,16 +99,16 @@ struct Run {
     retries: u32,
     began: Instant,
     backoff: Backoff,
-    /// Between sessions that the other end had no room for.
+    /// The backoff between sessions for which the other end had no room.
     turns: Backoff,
-    /// In a row.
+    /// The time of these waits in a row.
     waited_for_turn: Duration,
     has_stood: bool,
-    /// For sessions from now on.
+    /// For the next sessions.
     way: Way,
     /// Sessions in a row that moved nothing and whose data connections broke.
     broken_data_count: u32,
-    /// Sessions that stood.
+    /// Sessions that were established.
     session_count: u32,
     summary: Summary,
 }
@@ -137,12 +140,12 @@ impl Run {
         is_plausible && self.retries > 0 && (self.is_turn(error) || self.backoff.tries() < self.retries)
     }
 
-    /// Whether the other end has no room, and that is no try in vain.
+    /// Returns true if the other end has no room, and this does not count as a failed try.
     fn is_turn(&self, error: &SessionError) -> bool {
         error.later_than().is_some() && self.waited_for_turn < TURN_MAX
     }
 
-    /// Tells what happened, and waits.
+    /// Reports the error, and waits.
     fn wait(
         &mut self,
         error: &SessionError,
@@ -150,11 +153,12 @@ impl Run {
         observer: &dyn Observer,
         abort: &Abort,
     ) -> Result<(), SessionError> {
-        // Without chance the wait is the shortest: no harm but to a server that many come back to.
+        // Without random bytes the wait is the shortest, which harms only a server to which many clients
+        // return.
         let chance = random().map_or(0, u64::from_le_bytes);
         let (wait, count) = if self.is_turn(error) {
             let wait = self.turns.next_wait(chance);
-            // Between half and one and a half of what the other end would like.
+            // Between half and one and a half of the suggested wait.
             let told = error.later_than().flatten().map(|told| told / 2 + told.mul_f64(part_of(chance)));
             let wait = told.unwrap_or(wait).min(TURN_MAX);
             self.waited_for_turn += wait;
@@ -169,7 +173,7 @@ impl Run {
         if abort.wait(wait) { Err(abort.error()) } else { Ok(()) }
     }
 
-    /// How the next session goes to work after one that ended so, in words.
+    /// Chooses the transport of the next session after this error. Returns the choice as a text.
     fn change_way(&mut self, error: &SessionError, advance: Advance) -> &'static str {
         if error.speaks_for_tcp() {
             self.way.over_tcp = true;
@@ -197,7 +201,7 @@ impl Run {
         }
     }
 
-    /// Later sessions may not have come as far as earlier ones.
+    /// Later sessions may have advanced less than earlier ones.
     fn end(&self, result: Result<(), SessionError>) -> Outcome {
         let moved = self.summary.entries_done() > 0 || self.summary.bytes_done > 0;
         let advance = match (moved, self.has_stood) {
@@ -209,13 +213,14 @@ impl Run {
     }
 }
 
-/// Of a number of which all are equally likely, which part of the largest it is.
+/// Returns a random number as a part of the largest one.
 fn part_of(chance: u64) -> f64 {
     (chance >> 32) as f64 / f64::from(u32::MAX)
 }
 
-/// What several sessions of a run did. An entry or a byte counts once, however many sessions wrote it: each session keeps what
-/// the ones before it had completed. So the last one tells if it came to its end, else the one that came farthest.
+/// Returns the work of several sessions of a run. An entry or a byte counts once, however many sessions wrote
+/// it: each session keeps the entries that earlier ones had completed. So the last session counts if it
+/// completed, and otherwise the session with the most work.
 fn together(before: Summary, last: Summary, is_complete: bool) -> Summary {
     let files_kept = |summary: &Summary| {
         summary.entries_kept.saturating_sub(summary.symlinks_kept).saturating_sub(summary.specials_kept)
@@ -236,7 +241,7 @@ fn together(before: Summary, last: Summary, is_complete: bool) -> Summary {
         entries_skipped: before.entries_skipped.max(last.entries_skipped),
         objects_reread: before.objects_reread.saturating_add(last.objects_reread),
         entries_deleted: before.entries_deleted.saturating_add(last.entries_deleted),
-        // Of earlier runs.
+        // Those of earlier runs.
         ..before
     }
 }
@@ -274,13 +279,14 @@ mod tests {
                 bytes_kept,
                 ..Summary::default()
             };
-        // Eleven files and links of an earlier run; the second session redoes one file, the third hardly begins.
+        // Eleven files and links of an earlier run; the second session copies one file again, the third
+        // copies hardly anything.
         let sessions =
             [session(10, 100, 2, 11, 1, 50), session(5, 60, 1, 22, 3, 140), session(0, 0, 0, 3, 0, 9)];
         let sum = sessions.into_iter().reduce(|before, last| together(before, last, false)).unwrap();
         assert_eq!((sum.files_done, sum.symlinks_done, sum.bytes_done), (14, 3, 150));
         assert_eq!((sum.entries_kept, sum.bytes_kept), (11, 50));
-        // What a session wrote and lost counts once, also where the last one has less of it.
+        // An entry that a session wrote and lost counts once, also if the last session has fewer.
         let lost = together(session(0, 70, 0, 0, 0, 0), session(3, 46, 0, 0, 0, 10), true);
         assert_eq!((lost.files_done, lost.bytes_done, lost.bytes_kept), (3, 56, 0));
     }
@@ -289,7 +295,7 @@ mod tests {
         Err(SessionError::PeerGone)
     }
 
-    /// Runs these sessions; what came of it, how many were held, and what was told.
+    /// Runs these sessions. Returns the outcome, the number of sessions, and the messages.
     fn run(retries: u32, mut sessions: Vec<Outcome>) -> (Outcome, usize, Vec<String>) {
         let (told, count) = (Told::default(), sessions.len());
         sessions.reverse();

@@ -1,4 +1,4 @@
-//! What one end decides for itself, and what a transfer is made of.
+//! The settings of one end, and the parts of a transfer.
 
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
@@ -30,25 +30,26 @@ use crate::report::Observer;
 use crate::spill_settings::SpillSettings;
 use crate::tuner_memory::History;
 
-/// Of the memory that a limit leaves, the buffers of all ends in a process get one of so many parts.
+/// The buffers of all ends in a process get one of this number of parts of the memory that a limit leaves.
 const POOL_PARTS_DEFAULT: u64 = 4;
 
-/// The same where the user chose a size.
+/// The same if the user chose a size.
 const POOL_PARTS_CHOSEN: u64 = 2;
 
-/// Segments of a data connection: what Linux takes as TCP_MAXSEG.
+/// Segments of a data connection: the values that Linux accepts as TCP_MAXSEG.
 const SEGMENT_BYTES: RangeInclusive<u32> = 88..=65_535;
 
 /// The longest name of a user or group; `useradd(8)` takes 32 bytes.
 const ACCOUNT_NAME_BYTES_MAX: usize = 255;
 
-/// Settings that the two ends need not agree on. The far end of an ssh session takes them over from this one.
+/// Settings on which the two ends need not agree. The far end of an ssh session gets them from the near end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// Bytes of payload memory (slots).
     pub pool_bytes: u64,
-    /// What the limits of this process leave of that, if they leave less. Not told to the other end, which has its own.
+    /// The part of that which the limits of this process leave, if they leave less. Not sent to the other
+    /// end, which has its own.
     #[serde(skip)]
     pub pool_share: Option<PoolShare>,
     /// I/O threads; 0 to choose by the storage.
@@ -56,94 +57,102 @@ pub struct Settings {
     /// Threads of the scan; 0 to choose by the number of cores.
     #[serde(skip)]
     pub scan_threads: usize,
-    /// Ports to listen on for data connections; nothing for any.
+    /// Ports to listen on for data connections; `None` for any.
     pub ports: Option<RangeInclusive<u16>>,
-    /// How large files are read (L6).
+    /// The I/O method of reading large files (L6).
     pub source_io: SourceIo,
-    /// How large files are written (L8).
+    /// The I/O method of writing large files (L8).
     pub sink_io: SinkIo,
-    /// Which storage target comes next, and how gently (L7, L15).
+    /// The choice of the next storage target, and its limits (L7, L15).
     pub scheduling: Scheduling,
     /// Mounts that are a target each. An end uses those that it has.
     #[serde(with = "json_bytes::list")]
     pub target_sets: Vec<PathBuf>,
-    /// Read files that were released to an archive, which recalls them.
+    /// True to read files that were released to an archive, which recalls them.
     pub recall: bool,
     /// Lanes; 0 to choose by the machines and the load.
     pub lanes: usize,
-    /// Where threads and buffers belong (N1 to N3).
+    /// The placement of threads and buffers (N1 to N3).
     pub placement: Scheme,
-    /// How the cores of the transfer are kept (M3).
+    /// The way in which the cores of the transfer are kept (M3).
     pub zone: ZoneKind,
-    /// What a sink records of a transfer, and when.
+    /// The records of a sink, and their times.
     pub journal: JournalSettings,
-    /// What convinces the sink that an object is where it belongs.
+    /// The check by which the sink verifies that an object was stored.
     pub verify: Verify,
-    /// Silence after which the other end counts as dead, and how long nothing may move on the data path; a second at least.
+    /// The silence after which the other end counts as dead, and the longest time without progress on the
+    /// data path; a second at least.
     pub stall: Duration,
-    /// Whether files and directories may get the set-user-id and set-group-id bits that they have at the source. Not told to the
+    /// True if files and directories may get the source's set-user-ID and set-group-ID bits. Not sent to the
     /// other end.
     #[serde(skip)]
     pub special_modes: bool,
-    /// How long nothing may move before this end gives up; for ever without it. Not told to the other end.
+    /// The longest time without progress before this end gives up; `None` is forever. Not sent to the other
+    /// end.
     #[serde(skip)]
     pub idle: Option<Duration>,
-    /// Where a source puts objects that can't leave (L9).
+    /// Flash for objects that wait (L9).
     pub spill: SpillSettings,
-    /// The class that the transfer is of where targets are shared out (L13); empty for none.
+    /// The class of the transfer if targets are shared (L13); empty for none.
     pub class: String,
-    /// When the transfer has to be done: the rate that this takes is claimed where targets are shared out, as far as its class may (L13).
+    /// The time by which the transfer should be complete: the rate for that is claimed if targets are shared,
+    /// within the limits of its class (L13).
     #[serde(with = "unix_ms")]
     pub deadline: Option<SystemTime>,
-    /// What the source tells of entries beyond mode and time.
+    /// The source's metadata beyond mode and time.
     pub fidelity: Fidelity,
-    /// Which entries the source takes.
+    /// The entries that the source selects.
     pub selection: Selection,
-    /// Whether the session's knobs are turned while it runs (Y4, Y5, Y7).
+    /// True if the tuner changes settings while the session runs (Y4, Y5, Y7).
     pub tunes: bool,
-    /// What earlier sessions between these ends have found out, if this end is the source. Not told to the other end, which has its own.
+    /// The results of earlier sessions between these ends, if this end is the source. Not sent to the other
+    /// end, which has its own.
     #[serde(skip)]
     pub history: Option<History>,
-    /// Where this end asks for targets that others use too (L10). Not told to the other end, which has its own.
+    /// The exchange through which this end asks for shared targets (L10). Not sent to the other end, which
+    /// has its own.
     #[serde(skip)]
     pub sharing: Option<Sharing>,
-    /// How the rate of all targets changes with the time, at this end. Not told to the other end: that keeps to `scheduling`.
+    /// The rate of all targets by the time of day, at this end. Not sent to the other end, which obeys
+    /// `scheduling`.
     #[serde(skip)]
     pub timetable: Option<RateSteps>,
-    /// When the run began, for an end that the user started; a directory of the source that changed since proves nothing. Not told to the other end.
+    /// The start of the run, for an end that the user started; a directory of the source that changed since
+    /// proves nothing. Not sent to the other end.
     #[serde(skip)]
     pub begun: Option<SystemTime>,
-    /// What this end would have the objects go over, if it calls. Not told to the other end as a setting, but agreed on.
+    /// The fabric that this end wants for objects, if it is the initiator. Not sent to the other end as a
+    /// setting, but agreed on.
     #[serde(skip)]
     pub fabric: FabricWanted,
-    /// No data connections are made: objects go through the control channel, with a third party's ends through this one. Not told to the
-    /// other end, which finds that nobody dials.
+    /// True to open no data connections: objects go through the control channel, and in a third-party
+    /// transfer through this process. Not sent to the other end, to which no one dials.
     #[serde(skip)]
     pub over_control: bool,
-    /// The largest segments of data connections, either way; nothing for the system's choice.
+    /// The largest segments of data connections, in either direction; `None` for the system's choice.
     pub segment_bytes: Option<u32>,
 }
 
-/// Payload memory where a cgroup or a resource limit leaves less than was asked for.
+/// Payload memory if a cgroup or a resource limit leaves less than requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolShare {
     /// Bytes of one end.
     pub bytes: u64,
-    /// Why it is not more, for people.
+    /// The reason for the limit, for people.
     pub reason: String,
 }
 
-/// What objects are to go over (L5).
+/// The fabric for objects (L5).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum FabricWanted {
     /// TCP.
     #[default]
     Off,
-    /// RMA where both ends have what beats TCP.
+    /// RMA if both ends have a fabric that beats TCP.
     Auto,
-    /// RMA by this provider of libfabric where both ends have it.
+    /// RMA by this provider of libfabric if both ends have it.
     Preferred(String),
-    /// RMA by this provider of libfabric, or not at all.
+    /// RMA by this provider of libfabric, or no session.
     Provider(String),
 }
 
@@ -185,20 +194,20 @@ impl Default for Settings {
     }
 }
 
-/// What a sink records of a transfer, so that it can be resumed (L12).
+/// The records of a sink, from which a transfer can be resumed (L12).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct JournalSettings {
-    /// Whether a journal is kept.
+    /// True if a journal is kept.
     pub is_on: bool,
-    /// Where; beside the destination if nothing is said.
+    /// Its directory; by default that of the destination or its parent.
     #[serde(with = "json_bytes::option")]
     pub directory: Option<PathBuf>,
-    /// When data is made durable.
+    /// The time at which data is made durable.
     pub durability: Durability,
     /// Bytes that are made durable together.
     pub group_bytes: u64,
-    /// How long what was written waits at most.
+    /// The longest time that written data waits.
     pub group_time: Duration,
 }
 
@@ -214,37 +223,38 @@ impl Default for JournalSettings {
     }
 }
 
-/// What the user asked for. Paths are as typed, on the end that they belong to.
+/// A transfer that the user requested. Paths are as typed, on the end that they belong to.
 #[derive(Clone, Debug)]
 pub struct Transfer {
-    /// What both ends must agree on.
+    /// The specification on which both ends must agree.
     pub spec: TransferSpec,
-    /// What they need not.
+    /// The settings on which they need not agree.
     pub settings: Settings,
-    /// What to copy. A trailing slash means the contents of a directory.
+    /// The sources. A trailing slash means the contents of a directory.
     pub sources: Vec<PathBuf>,
-    /// Where their paths begin, for a caller that is the source.
+    /// The start of their paths, for an initiator that is the source.
     pub source_base: Base,
-    /// Where to. A trailing slash means a directory.
+    /// The destination. A trailing slash means a directory.
     pub destination: PathBuf,
-    /// Which transfer it is, over all sessions that carry it. Without it no journal is kept.
+    /// The identity of the transfer over all of its sessions. Without it no journal is kept.
     pub identity: Option<TransferIdentity>,
-    /// Where the source's work comes from, if that does not scan. Only for a caller that is the source.
+    /// The feed of chunks, if the source does not scan. Only for an initiator that is the source.
     pub feed: Option<Feed>,
 }
 
-/// How a transfer is known again.
+/// The identity by which a transfer is recognized.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransferIdentity {
     /// The same for the same sources and destination.
     pub id: TransferId,
-    /// Of this run of the command.
+    /// The token of this run of the command.
     pub run: RunToken,
     /// The sources as typed, for people.
     pub sources: Vec<Vec<u8>>,
     /// The destination as typed, for people.
     pub destination: Vec<u8>,
-    /// Several sessions carry it at the same time: each has a journal of its own, in a directory in the destination.
+    /// True if several sessions carry it at the same time: each has a separate journal, in a directory in the
+    /// destination.
     pub is_shared: bool,
 }
 
@@ -271,50 +281,51 @@ impl TransferIdentity {
     }
 }
 
-/// The way to the other end.
+/// The connection to the other end.
 #[derive(Debug)]
 pub struct Peer {
-    /// The pipes of an ssh process, say.
+    /// The control channel, such as the pipes of an ssh process.
     pub channel: Channel,
     /// The other host's name, for dialling it.
     pub host: String,
-    /// What the user may there, for an end that asks: a bearer token; empty for none.
+    /// A bearer token for an end that requires one; empty for none.
     pub token: String,
 }
 
-/// The ways to both ends of a third-party transfer.
+/// The connections to both ends of a third-party transfer.
 #[derive(Debug)]
 pub struct FarEnds {
     /// To the end that reads.
     pub source: Peer,
     /// To the end that writes.
     pub sink: Peer,
-    /// Whether the data comes through this process, for ends that can't reach each other.
+    /// True if the data passes through this process, for ends that can't reach each other.
     pub relays: bool,
 }
 
 impl Peer {
-    /// By two pipes, which somebody else protects.
+    /// Creates a peer behind two pipes, which another program protects.
     pub fn over_pipes(input: OwnedFd, output: OwnedFd, host: String) -> Peer {
         Peer { channel: Channel::Pipes { input, output }, host, token: String::new() }
     }
 }
 
-/// The rates that one end keeps to, in all of its lanes together.
+/// The rate limits of one end, for all of its lanes together.
 #[derive(Clone)]
 pub(crate) struct Limits {
     pub(crate) rates: Arc<RateLimits>,
-    /// The moment from which its queues count.
+    /// The start of the queues' time.
     pub(crate) began: Instant,
 }
 
 impl Settings {
-    /// Whether objects are taken one by one, even from a single target: somebody asked to hold back, or others may be to have it next.
+    /// Returns true if objects are taken one by one, even from a single target: there is a rate limit, or
+    /// others may get the target next.
     pub(crate) fn holds_back(&self) -> bool {
         self.scheduling.holds_back() || self.timetable.is_some() || self.sharing.is_some()
     }
 
-    /// What one end keeps to from now on.
+    /// Returns the rate limits of one end from now on.
     pub(crate) fn limits(&self) -> Limits {
         let Scheduling { rate, target_rate, .. } = self.scheduling;
         let rates = RateLimits::new(Rates { all: rate, each: target_rate });
@@ -325,8 +336,8 @@ impl Settings {
         Limits { rates: Arc::new(rates), began: Instant::now() }
     }
 
-    /// Threads for the scan: the scan shares the cores with the I/O threads, and two already find more than a
-    /// million entries a second on a warm cache.
+    /// Returns the number of threads of the scan. The scan shares the cores with the I/O threads, and two
+    /// threads already find more than a million entries a second on a warm cache.
     pub(crate) fn scan_thread_count(&self) -> usize {
         match self.scan_threads {
             0 => std::thread::available_parallelism().map_or(2, usize::from).clamp(1, 8),
@@ -334,7 +345,8 @@ impl Settings {
         }
     }
 
-    /// I/O threads, where the storage would like `preferred`; fewer where the process may have few descriptors.
+    /// Returns the number of I/O threads for storage that can use `preferred`; fewer if the process may have
+    /// few descriptors.
     pub(crate) fn io_thread_count(&self, preferred: u32) -> usize {
         let descriptors = Descriptors::of_this_process();
         match self.io_threads {
@@ -343,22 +355,22 @@ impl Settings {
         }
     }
 
-    /// I/O threads that the tuner may come to from so many at the start: four times as many, but no more than 64.
-    /// A number that the user chose stays.
+    /// Returns the most I/O threads that the tuner may use after `start`: four times as many, but no more
+    /// than 64. A number that the user chose stays.
     pub(crate) fn io_threads_most(&self, start: usize) -> usize {
         let most = Descriptors::of_this_process().threads(64);
         if self.tunes && self.io_threads == 0 { (4 * start).min(most).max(start) } else { start }
     }
 
-    /// Slots of all lanes.
+    /// Returns the slots of all lanes.
     pub(crate) fn slot_count(&self, slot_bytes: u32) -> u32 {
         let bytes = self.pool_share.as_ref().map_or(self.pool_bytes, |share| share.bytes);
         let slots = bytes / u64::from(slot_bytes);
         slots.clamp(SLOT_COUNT_MIN as u64, u32::MAX.into()) as u32
     }
 
-    /// The same settings with buffers that this process can have, where so many ends share it. Beside the buffers there has to be room
-    /// for tables, stacks, sockets and the page cache, without which the kernel kills the process.
+    /// Returns the settings with buffers that this process can have, if `ends` ends share it. Memory is also
+    /// needed for tables, stacks, sockets and the page cache, without which the kernel kills the process.
     ///
     /// # Errors
     /// Refuses buffers that the machine does not have, and objects for which the limits leave too little.
@@ -376,7 +388,7 @@ impl Settings {
         Ok(Settings { pool_share: share, ..self.clone() })
     }
 
-    /// The buffers of one of so many ends within a limit; nothing if they may be as large as was asked for.
+    /// Returns the buffers of one of `ends` ends within a limit; `None` if they may have the requested size.
     fn share_of(
         &self,
         limit: &MemoryLimit,
@@ -398,24 +410,25 @@ impl Settings {
         Ok((bytes < self.pool_bytes).then_some(PoolShare { bytes, reason }))
     }
 
-    /// Tells that the buffers are smaller than the user chose.
+    /// Reports buffers that are smaller than the user chose.
     pub(crate) fn tell_smaller_pool(&self, observer: &dyn Observer) {
         if let (Some(share), true) = (&self.pool_share, self.has_own_pool()) {
             observer.event(&Event::Notice(Notice::Warning(format!("--buffer: {}", share.reason))));
         }
     }
 
-    /// Whether the user chose the size of the buffers.
+    /// Returns true if the user chose the size of the buffers.
     pub(crate) fn has_own_pool(&self) -> bool {
         self.pool_bytes != POOL_BYTES_DEFAULT
     }
 
-    /// The slots of one of so many lanes.
+    /// Returns the slots of one of `lanes` lanes.
     pub(crate) fn lane_slot_count(&self, slot_bytes: u32, lanes: usize) -> usize {
         (self.slot_count(slot_bytes) as usize / lanes.max(1)).max(SLOT_COUNT_MIN)
     }
 
-    /// What this end knows of file systems before it looks at any. Mounts of a set that are not here are the other end's.
+    /// Returns the known facts about this end's file systems. Mounts of a set that do not exist here are the
+    /// other end's.
     pub(crate) fn file_systems(&self, base: &Base) -> Result<FileSystems, SessionError> {
         let is_here =
             |path: &&PathBuf| base.look(path, Purpose::Write).is_ok_and(|looked| looked.is_directory);
@@ -426,25 +439,26 @@ impl Settings {
         })
     }
 
-    /// The same for a sink: it has no use for the list of what the source takes, and knows that there is one.
+    /// Returns the settings for a sink, which does not need the list of selected names, but knows that there
+    /// is one.
     pub(crate) fn for_sink(&self) -> Settings {
         let names = self.selection.names.as_ref().map(|_| Arc::default());
         Settings { selection: Selection { names, ..self.selection.clone() }, ..self.clone() }
     }
 
-    /// What the other end is told; its ranges are checked there.
+    /// Encodes the settings for the other end, which checks their ranges.
     pub(crate) fn to_json(&self) -> String {
         to_json(self)
     }
 
-    /// What a peer told.
+    /// Decodes a peer's settings.
     pub(crate) fn of_json(text: &str) -> Result<Settings, MessageError> {
         let settings: Settings = from_json(text)?;
         settings.check().map_err(MessageError::OutOfRange)?;
         Ok(settings)
     }
 
-    /// What of it no end can work with.
+    /// Returns the name of an invalid setting.
     fn check(&self) -> Result<(), &'static str> {
         let has_long_name = |account: &Option<Account>| {
             account.as_ref().is_some_and(|account| account.name.len() > ACCOUNT_NAME_BYTES_MAX)
@@ -475,7 +489,8 @@ impl Settings {
     }
 }
 
-/// A moment as milliseconds since 1970, which all hosts agree on as far as their clocks do; 1 for what was before.
+/// A time as milliseconds since 1970, on which all hosts agree as far as their clocks do; 1 for an earlier
+/// time.
 mod unix_ms {
     use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -502,17 +517,17 @@ mod unix_ms {
     }
 }
 
-/// What the system's clock shows now, since 1970.
+/// Returns the time of the system's clock since 1970.
 pub(crate) fn since_1970() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// I/O threads for storage that places files on targets of its own: more of them bring more up to the number of targets, as
-/// the paper found, and that is not known before files are met.
+/// I/O threads for storage that places files on its targets: more of them bring more up to the number of
+/// targets, as the paper found, and that is unknown until the first files are found.
 const DEPTH_OF_LAYOUTS: u32 = 32;
 
-/// The I/O threads that a directory's storage can use, with so many disks or servers mounted beneath it: a thread for each,
-/// and those that one of them alone would like.
+/// Returns the I/O threads that a directory's storage can use, with `mounts` disks or servers mounted beneath
+/// it: a thread for each, and at least the number that a single disk can use.
 pub(crate) fn depth_of(file_system: &FileSystem, mounts: usize) -> u32 {
     let own = file_system.own_target().depth;
     let own = if file_system.has_layouts() { own.max(DEPTH_OF_LAYOUTS) } else { own };
@@ -522,8 +537,8 @@ pub(crate) fn depth_of(file_system: &FileSystem, mounts: usize) -> u32 {
     }
 }
 
-/// Requests to one target at a time, where the user allows `in_flight_max` (0: what the storage likes). Memory can't be
-/// flooded: there the number of threads is the only bound.
+/// Returns the requests in flight at one target, if the user allows `in_flight_max` (0: the storage's
+/// preference). Memory can't be congested: the number of threads is its only limit.
 pub(crate) fn depth_of_queue(target: &StorageTarget, in_flight_max: u32) -> u32 {
     let own = if target.medium == Medium::Memory { u32::MAX } else { target.depth };
     if in_flight_max == 0 { own } else { in_flight_max }
@@ -627,7 +642,7 @@ mod tests {
             let settings = Settings { scheduling, ..settings.clone() };
             assert_eq!(Settings::of_json(&settings.to_json()), Ok(settings));
         }
-        // What is left out has its default.
+        // A missing value has its default.
         assert_eq!(Settings::of_json("{}"), Ok(Settings::default()));
     }
 

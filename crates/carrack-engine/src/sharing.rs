@@ -1,9 +1,9 @@
-//! One end's part in sharing a file system (L10): it asks for the targets that it has work for, works on those that it is granted,
-//! and goes on unmanaged when nobody answers.
+//! The client of the meta-scheduler at one end (L10): it asks for the targets that it has work for, works on
+//! granted targets, and continues without grants when there is no answer.
 //!
-//! Owns the client of a session's end, whatever number of lanes it has (and both ends, where they are in one process), and the thread
-//! `carrack-share` that speaks for it. What is said and when is `carrack-plan`'s (`grants/`), who carries it the caller's
-//! ([`GrantExchange`]).
+//! Owns the client of a session's end, with any number of lanes (and of both ends, if they are in one
+//! process), and the thread `carrack-share` that sends its batches. The protocol is in `carrack-plan`
+//! (`grants/`), the transport is the caller's ([`GrantExchange`]).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -21,19 +21,19 @@ use crate::error::{STARTING_A_THREAD, SessionError};
 use crate::grant_exchange::GrantExchange;
 use crate::settings::Settings;
 
-/// How often the thread looks whether something is urgent: a wish is told so much later at most.
+/// The interval at which the thread looks for urgent requests, which are at most this late.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Queues of targets that the share looks at and wakes.
+/// Queues of targets whose state the client reads, and which it wakes.
 pub(crate) trait Member: Send + Sync {
-    /// How its targets stand.
+    /// Returns the states of its targets.
     fn states(&self) -> Vec<TargetState>;
 
-    /// Something that was not granted may be now.
+    /// Wakes it after new grants.
     fn wake(&self);
 }
 
-/// The share of one session; dropped, everything is given back.
+/// The client of one session. Dropping it returns all grants.
 pub(crate) struct Share {
     inner: Arc<Inner>,
     speaker: Option<JoinHandle<()>>,
@@ -42,7 +42,7 @@ pub(crate) struct Share {
 struct Inner {
     exchange: Arc<dyn GrantExchange>,
     began: Instant,
-    /// When the transfer has to be done, counted from then.
+    /// The time by which the transfer should be complete, counted from `began`.
     deadline: Option<Duration>,
     asking: Mutex<Asking>,
     is_over: AtomicBool,
@@ -51,30 +51,31 @@ struct Inner {
 struct Asking {
     client: GrantClient,
     threads: usize,
-    /// The client's number of each target, by its name.
+    /// The client's number of each target, by the target's name.
     ids: HashMap<Arc<str>, TargetId>,
     members: Vec<(Weak<dyn Member>, Pass)>,
-    /// Targets that something was begun on since the last look.
+    /// Targets on which work was begun since the last look.
     touched: HashSet<TargetId>,
     news: Vec<Notice>,
 }
 
-/// What one lane's queues go by: the targets of one end, each with the client's number of it.
+/// The grants for one lane's queues: the targets of one end, each with the client's number.
 #[derive(Clone)]
 pub(crate) struct Pass {
     inner: Arc<Inner>,
     ids: Arc<Mutex<HashMap<TargetId, TargetId>>>,
-    /// When the queues' time began, counted from the client's.
+    /// The start of the queues' time, counted from the client's.
     began: Duration,
     /// I/O threads of the lane that are at work.
     threads: Arc<AtomicUsize>,
-    /// Whether something could not be begun as it was not granted, since that was asked last.
+    /// True if work had to wait for a grant since the last call of `take_shortage`.
     was_short: Arc<AtomicBool>,
 }
 
 impl Share {
-    /// Of an end with these settings; nothing if it asks nobody. Two ends that ask the same server share what it grants if they have the key
-    /// of their session; in one process they have one share.
+    /// Starts the client of an end with these settings, or returns `None` if it shares no targets. Two ends
+    /// that ask the same server share their grants if they have the key of their session; in one process they
+    /// have one client.
     pub(crate) fn begin(
         settings: &Settings,
         key: Option<&SessionKey>,
@@ -86,7 +87,7 @@ impl Share {
         let inner = Arc::new(Inner {
             exchange: Arc::clone(&sharing.0),
             began: Instant::now(),
-            // Over already: there is no time left.
+            // A deadline in the past: there is no time left.
             deadline: settings.deadline.map(|at| at.duration_since(SystemTime::now()).unwrap_or_default()),
             asking: Mutex::new(Asking {
                 client,
@@ -104,7 +105,8 @@ impl Share {
         Ok(Some(Arc::new(Share { inner, speaker: Some(speaker) })))
     }
 
-    /// For a lane with so many I/O threads, whose queues count their time from then on.
+    /// Creates the grants of a lane with this number of I/O threads, whose queues count their time from
+    /// `began`.
     pub(crate) fn pass(&self, threads: usize, began: Instant) -> Pass {
         self.inner.asking().change_threads(0, threads);
         Pass {
@@ -116,7 +118,7 @@ impl Share {
         }
     }
 
-    /// How far the transfer is, of which a deadline claims the rest.
+    /// Notes the transfer's progress: the deadline claims a rate for the rest.
     pub(crate) fn look_at(&self, progress: &Progress) {
         if let Some(at) = self.inner.deadline {
             let left = progress.bytes_found.saturating_sub(progress.bytes_done);
@@ -124,7 +126,7 @@ impl Share {
         }
     }
 
-    /// What the user has to hear.
+    /// Takes the messages for the user.
     pub(crate) fn news(&self) -> Vec<Notice> {
         std::mem::take(&mut self.inner.asking().news)
     }
@@ -135,7 +137,7 @@ impl Drop for Share {
         self.inner.is_over.store(true, Ordering::Release);
         if let Some(speaker) = self.speaker.take() {
             speaker.thread().unpark();
-            // It can't panic but by a defect, which ends nothing else.
+            // It panics only by a defect, which ends nothing else.
             let _ = speaker.join();
         }
     }
@@ -161,12 +163,13 @@ impl Inner {
             }
             thread::park_timeout(LOOK);
         }
-        // A server that does not hear it takes everything back when the leases end.
+        // A server that does not receive it takes all grants back when the leases end.
         let farewell = self.asking().client.leave();
         let _ = self.exchange.exchange(&farewell);
     }
 
-    /// Who is there, and how the targets stand over all of them. Queues are locked before the client, never after.
+    /// Returns the members, and the states of the targets over all of them. Queues are locked before the
+    /// client, never after.
     fn look(&self) -> (Vec<Arc<dyn Member>>, Vec<TargetState>) {
         let touched;
         let members: Vec<(Arc<dyn Member>, Pass)> = {
@@ -192,7 +195,8 @@ impl Inner {
                 sum.in_service += state.in_service;
             }
         }
-        // What comes one by one is begun at once, as long as nothing is known of its target: it would never be seen to wait.
+        // Single objects are begun at once while the state of their target is unknown: without this they
+        // would never be counted as waiting.
         let passing = |state: &&mut TargetState| touched.contains(&state.target) && state.waiting == 0;
         all.values_mut().filter(passing).for_each(|state| state.waiting = 1);
         (members.into_iter().map(|(member, _)| member).collect(), all.into_values().collect())
@@ -200,13 +204,13 @@ impl Inner {
 }
 
 impl Asking {
-    /// Of a lane.
+    /// Sets the number of threads of a lane.
     fn change_threads(&mut self, before: usize, now: usize) {
         self.threads = (self.threads + now).saturating_sub(before);
         self.client.set_threads(self.threads);
     }
 
-    /// The next batch, and whether every target may be started on from now on.
+    /// Returns the next batch, and true if every target may be used from now on.
     fn say(&mut self, now: Duration, states: &[TargetState]) -> (Option<Batch>, bool) {
         let batch = self.client.batch(now, states);
         let is_left_alone = self.client.take_notice().is_some();
@@ -237,12 +241,12 @@ impl Asking {
 }
 
 impl Pass {
-    /// The policy, kept to what is granted.
+    /// Restricts the policy to granted targets.
     pub(crate) fn guard(&self, policy: Box<dyn Policy>) -> Box<dyn Policy> {
         Box::new(Granted::new(policy, self.clone()))
     }
 
-    /// So many I/O threads of the lane are at work from now on.
+    /// Sets the number of the lane's I/O threads that are at work.
     pub(crate) fn set_threads(&self, count: usize) {
         let before = self.threads.swap(count, Ordering::Relaxed);
         if before != count {
@@ -250,18 +254,18 @@ impl Pass {
         }
     }
 
-    /// Whether something could not be begun since the last time as it was not granted.
+    /// Returns true if work had to wait for a grant since the last call.
     pub(crate) fn take_shortage(&self) -> bool {
         self.was_short.swap(false, Ordering::Relaxed)
     }
 
-    /// From now on the queues that go by it are asked for and woken.
+    /// Registers queues, for which the client asks for targets and which it wakes.
     pub(crate) fn join<M: Member + 'static>(self, member: &Arc<M>) {
         let (inner, member): (_, Weak<M>) = (Arc::clone(&self.inner), Arc::downgrade(member));
         inner.asking().members.push((member, self));
     }
 
-    /// A target is met: if others may work on it too, it is asked for.
+    /// Adds a target: if others may use it too, the client asks for it.
     pub(crate) fn learn(&self, target: &StorageTarget) {
         if let Some(name) = &target.shared_name {
             let id = self.inner.asking().id(name);
@@ -308,7 +312,7 @@ impl Gate for Pass {
     }
 }
 
-/// Of all clients that ever were: host, process, when, and which of the process.
+/// Returns a name that no other client has: host, process, time, and a number within the process.
 fn unique_name() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let uname = rustix::system::uname();

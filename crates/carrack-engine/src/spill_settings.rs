@@ -1,4 +1,4 @@
-//! What both ends are told of flash that may hold objects (L9).
+//! The settings of both ends for objects on flash (L9).
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -8,40 +8,40 @@ use carrack_model::json_bytes;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// Flash that holds what slots have no room for (L9).
+/// Flash for objects without slots (L9).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SpillSettings {
-    /// The source's; none for none. With several lanes they are dealt out.
+    /// The source's directories. They are distributed among its lanes.
     pub source: Vec<SpillDirectory>,
-    /// The sink's.
+    /// The sink's directories.
     pub sink: Vec<SpillDirectory>,
-    /// Bytes that may be written at each end, to all of its directories together; any number without it.
+    /// Bytes that may be written at each end, to all of its directories together; `None` for no limit.
     pub budget: Option<u64>,
-    /// Whether a session goes without the directories that can't be used, and says so, instead of ending: for ends whose directories the
-    /// user has not chosen. Does not travel.
+    /// True if a session continues without directories that can't be used, and reports that, in place of an
+    /// error: for ends whose directories the user has not chosen. Not sent to the other end.
     #[serde(skip)]
     pub may_lack: bool,
 }
 
-/// A directory on flash, and how much of it may be used.
+/// A directory on flash, and the bytes that may be used there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SpillDirectory {
-    /// At the end that uses it.
+    /// Its path at the end that uses it.
     #[serde(with = "json_bytes")]
     pub directory: PathBuf,
-    /// Bytes that are taken from the start to the end of a session.
+    /// Bytes that are allocated from the start to the end of a session.
     pub bytes: u64,
 }
 
-/// Why something is no [`SpillDirectory`].
+/// The reason why a text is not a valid [`SpillDirectory`].
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SpillDirectoryError {
-    /// Not DIR:SIZE.
+    /// It has not the form DIR:SIZE.
     #[error("a directory and a size are needed, such as /nvme/spill:64GiB")]
     Shape,
-    /// A place that depends on where a process is.
+    /// The path depends on a working directory.
     #[error("{} is not absolute, and that end may be another host", .0.display())]
     Relative(PathBuf),
 }
@@ -49,7 +49,7 @@ pub enum SpillDirectoryError {
 impl FromStr for SpillDirectory {
     type Err = SpillDirectoryError;
 
-    /// `DIR:SIZE`, such as `/nvme/spill:64GiB`.
+    /// Parses `DIR:SIZE`, such as `/nvme/spill:64GiB`.
     fn from_str(text: &str) -> Result<SpillDirectory, SpillDirectoryError> {
         let (directory, size) = text.rsplit_once(':').ok_or(SpillDirectoryError::Shape)?;
         let directory = PathBuf::from(directory);
@@ -62,7 +62,7 @@ impl FromStr for SpillDirectory {
 }
 
 impl SpillSettings {
-    /// An end's own directories, whichever end it is: those of a daemon or a mover.
+    /// Returns the settings of an end with its own directories in either role: a daemon or a mover.
     pub fn of_either_end(directories: &[SpillDirectory], budget: Option<u64>) -> SpillSettings {
         let directories = directories.to_vec();
         SpillSettings { source: directories.clone(), sink: directories, budget, may_lack: true }

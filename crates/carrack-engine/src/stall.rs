@@ -1,29 +1,29 @@
-//! Whether the data path still works, as the source can tell: what was sent is answered, or arrives, or the sink has its
-//! hands full. Slow storage is no stall, a network that lost the objects is.
+//! The detection of a stalled data path from the source's view: objects are acked, or arrive, or the sink's
+//! storage is busy. Slow storage is no stall, a network that lost the objects is.
 
 use std::time::{Duration, Instant};
 
 use crate::error::SessionError;
 use crate::presence::Presence;
 
-/// With small segments less than this is a crawl: something on the way loses more than large packets.
+/// With small segments less than this is a crawl: the path loses more than large packets.
 pub(crate) const CRAWL_BYTES_PER_S: u64 = 32 << 10;
 
-/// What the source sees at one moment.
+/// The state of the data path at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Flow {
-    /// Objects that were read and are not answered.
+    /// Objects that were read and have no ack.
     pub(crate) unanswered: usize,
-    /// Objects that were answered, by now.
+    /// Objects with an ack so far.
     pub(crate) answered: u64,
-    /// Bytes that arrived at the sink, by now.
+    /// Bytes that have arrived at the sink so far.
     pub(crate) arrived: u64,
-    /// Whether an end is busy in its storage with what was sent.
+    /// True if an end is in a call to storage with an object in flight.
     pub(crate) is_storage_busy: bool,
 }
 
 impl Flow {
-    /// Whether nothing has moved since `before`, though it should.
+    /// Returns true if nothing has moved since `before`, though it should.
     fn stands_since(&self, before: &Flow) -> bool {
         self.unanswered > 0
             && !self.is_storage_busy
@@ -31,31 +31,32 @@ impl Flow {
     }
 }
 
-/// Looks when the sink has told how it is, which it does twice a second: one that says nothing has not stalled, it is silent.
+/// Looks at each report of the sink, which comes twice a second: a sink without reports has not stalled, it
+/// is silent.
 pub(crate) struct StallWatch {
     longest: Duration,
-    /// Bytes that have to arrive in that time; one, where a crawl is better than nothing.
+    /// Bytes that must arrive in that time; one, if a crawl is better than nothing.
     least_bytes: u64,
     flow: Flow,
     since: Instant,
-    /// When a crawl was last looked for, and the bytes that had arrived by then.
+    /// The time of the last look for a crawl, and the bytes that had arrived by then.
     counted: (Instant, u64),
     presence: Presence,
 }
 
 impl StallWatch {
-    /// Objects that were sent may stand still for `longest` at a time.
+    /// Creates the watch. Objects in flight may stand still for `longest`.
     pub(crate) fn new(longest: Duration, now: Instant) -> StallWatch {
         let (least_bytes, flow, counted) = (1, Flow::default(), (now, 0));
         StallWatch { longest, least_bytes, flow, since: now, counted, presence: Presence::new(now) }
     }
 
-    /// Less than so many bytes a second is a stall, too.
+    /// Counts a rate of less than `bytes_per_s` as a stall, too.
     pub(crate) fn with_least(self, bytes_per_s: u64) -> StallWatch {
         StallWatch { least_bytes: bytes_per_s.saturating_mul(self.longest.as_secs()).max(1), ..self }
     }
 
-    /// How it is now.
+    /// Notes the present state.
     ///
     /// # Errors
     /// [`SessionError::Stalled`]: nothing has moved for too long.
@@ -85,7 +86,7 @@ mod tests {
 
     const SENT: Flow = Flow { unanswered: 3, answered: 7, arrived: 9, is_storage_busy: false };
 
-    /// Whether it stalls, looked at every half second, in 30 s of `flow`.
+    /// Returns true if it stalls, looked at every half second, in 30 s of `flow`.
     fn stalls(flow: impl Fn(u64) -> Flow) -> bool {
         stalls_below(0, flow)
     }

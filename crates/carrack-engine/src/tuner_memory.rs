@@ -1,20 +1,21 @@
-//! What tuners of earlier sessions have found out (Y4): the caller keeps it, who knows where, and between which ends it was.
+//! The results of tuners of earlier sessions (Y4), which the caller stores: it knows a place for them, and
+//! their two ends.
 
 use std::fmt;
 use std::sync::Arc;
 
 use carrack_plan::tuner::{SizeClass, TunerRecord};
 
-/// Remembers the records of sessions between the same two ends.
+/// Stores the records of sessions between the same two ends.
 pub trait TunerMemory: Send + Sync {
-    /// The last one of files of this size.
+    /// Returns the last record of files of this size.
     fn recall(&self, size: SizeClass) -> Option<TunerRecord>;
 
-    /// Keeps one in its place. A transfer does not depend on it.
+    /// Replaces the record of files of this size. A transfer does not depend on it.
     fn keep(&self, size: SizeClass, record: &TunerRecord);
 }
 
-/// Where a source begins from, and leaves what it has found out.
+/// The record from which a source begins, and where it stores its result.
 #[derive(Clone)]
 pub struct History(pub Arc<dyn TunerMemory>);
 

@@ -1,7 +1,8 @@
-//! The threads of one end, and the questions that they work on.
+//! The threads of one end of a comparison, and their open questions.
 //!
-//! Threads take units of the oldest question that has any left, so that no thread rests while another question waits for one
-//! file. They are not waited for when the bench is dropped: they change nothing, and may stand in storage that does not answer.
+//! A thread takes units of the oldest question with units left, so that no thread idles while another
+//! question waits for one file. Dropping the bench does not wait for its threads: they change nothing, and
+//! may wait for storage that does not answer.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,11 +20,11 @@ use super::tools::{Manners, Tools};
 use super::top::Top;
 use crate::error::{STARTING_A_THREAD, SessionError};
 
-/// Threads where nobody names a number: as many as cores, and on few cores some that wait for storage.
+/// Threads unless a number is given: as many as cores, and at least these, of which some wait for storage.
 const THREADS_MIN: usize = 4;
 const THREADS_MAX: usize = 16;
 
-/// One end's threads. Dropped, they end after what each is doing.
+/// One end's threads. After a drop each ends its present work.
 pub(crate) struct Bench {
     shared: Arc<Shared>,
 }
@@ -32,21 +33,21 @@ struct Shared {
     tools: Tools,
     queue: Mutex<Queue>,
     work: Condvar,
-    /// Readable when an answer may be there.
+    /// Readable when there may be an answer.
     event: OwnedFd,
 }
 
 #[derive(Default)]
 struct Queue {
     tasks: VecDeque<Open>,
-    /// A thread waits for the scan: one is enough, and the others read.
+    /// True while a thread waits for the scan: one is enough, and the others read.
     is_walking: bool,
     is_closed: bool,
-    /// A thread panicked.
+    /// True after a thread panicked.
     is_broken: bool,
 }
 
-/// A question that is not answered yet.
+/// A question without an answer.
 struct Open {
     task: Arc<Task>,
     next_unit: usize,
@@ -74,7 +75,7 @@ impl Bench {
             let spawned = thread::Builder::new().name("carrack-read".into()).spawn(move || shared.run());
             match spawned {
                 Err(error) if started == 0 => return Err(SessionError::local(STARTING_A_THREAD)(error)),
-                // Where no more threads can be had, those that are there do the work.
+                // If no more threads can be started, the first ones do the work.
                 Err(_) => break,
                 Ok(_) => {}
             }
@@ -82,7 +83,7 @@ impl Bench {
         Ok(bench)
     }
 
-    /// Begins to work on a question.
+    /// Adds a question.
     pub(crate) fn ask(&self, question: Question) {
         let task = Arc::new(Task::new(question));
         let units_left = task.unit_count();
@@ -98,7 +99,7 @@ impl Bench {
         self.shared.lock().tasks.len()
     }
 
-    /// The answer to the oldest question, once it is there.
+    /// Returns the answer to the oldest question, once it is complete.
     pub(crate) fn take_answer(&self) -> Result<Option<Answer>, SessionError> {
         let mut queue = self.shared.lock();
         if queue.is_broken {
@@ -112,12 +113,12 @@ impl Bench {
         open.task.answer().map(Some).ok_or(SessionError::Internal)
     }
 
-    /// Readable when [`Bench::take_answer`] may have something.
+    /// Readable when [`Bench::take_answer`] may return an answer.
     pub(crate) fn readiness(&self) -> BorrowedFd<'_> {
         self.shared.event.as_fd()
     }
 
-    /// Forgets earlier wake-ups; to be called before looking for answers.
+    /// Resets earlier wake-ups. Call it before [`Bench::take_answer`].
     pub(crate) fn listen(&self) {
         let _ = rustix::io::read(&self.shared.event, &mut [0; 8][..]);
     }
@@ -152,7 +153,7 @@ impl Shared {
         }
     }
 
-    /// Waits for work; nothing when the bench is gone.
+    /// Waits for work. Returns `None` when the bench was dropped.
     fn next_unit(&self) -> Option<(Arc<Task>, usize)> {
         let mut queue = self.lock();
         while !queue.is_closed {
@@ -192,7 +193,7 @@ impl Queue {
     }
 }
 
-/// Whoever waits for a thread that panicked is told.
+/// Wakes the caller that waits for a thread that panicked.
 struct Guard<'a>(&'a Shared);
 
 impl Drop for Guard<'_> {

@@ -1,6 +1,7 @@
-//! What an entry is told to be beside its contents: what a look at it says anyway, and what was asked for.
+//! Metadata of an entry for a comparison: that of its `stat`, and further metadata that was requested.
 //!
-//! Values of attributes do not travel, only digests of them, and no more of an entry than fits into its part of an answer.
+//! Values of attributes are not sent, only their digests, and no more of an entry than fits into its part of
+//! an answer.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -8,14 +9,14 @@ use std::os::fd::BorrowedFd;
 use carrack_model::{Account, Attribute, FileFlags, Metadata};
 use carrack_storage::{ExtrasReader, FileStamp, Glance, time_unit_of};
 
-/// The longest name of a user or group that is told; whoever has a longer one is known by number.
+/// The longest name of a user or group that is sent. Accounts with longer names are compared by number.
 pub(crate) const ACCOUNT_NAME_BYTES_MAX: usize = 64;
 
 /// Bytes of an attribute's digest.
 pub(crate) const ATTRIBUTE_DIGEST_BYTES: usize = 16;
 
-/// Attributes of one entry that are told one by one, and the bytes of their names. 257 entries of one answer, each with all of
-/// that, fit into a message.
+/// Attributes of one entry that are sent one by one, and the bytes of their names. 257 entries of one answer,
+/// each with these maximums, fit into a message.
 pub(crate) const ATTRIBUTES_MAX: usize = 10;
 const ATTRIBUTE_NAMES_BYTES_MAX: usize = 260;
 
@@ -24,29 +25,29 @@ const ATTRIBUTE_NAMES_BYTES_MAX: usize = 260;
 pub(crate) struct SeenMetadata {
     /// Mode and modification time.
     pub(crate) metadata: Metadata,
-    /// Nanoseconds of which its file system seems to store multiples.
+    /// The granularity of times in its file system, in nanoseconds, as its times suggest.
     pub(crate) time_unit_ns: u32,
-    /// Names that it has, anywhere on its file system.
+    /// The number of its hard links.
     pub(crate) names: u32,
-    /// The same number under each of its names.
+    /// A number that is the same under each of its names.
     pub(crate) identity: u64,
-    /// Bytes that the storage holds of it.
+    /// Bytes allocated on the storage.
     pub(crate) allocated_bytes: u64,
-    /// Whose it is, if owners were asked for.
+    /// Its owner, if owners were requested.
     pub(crate) user: Option<Account>,
-    /// Its group, if groups were asked for.
+    /// Its group, if groups were requested.
     pub(crate) group: Option<Account>,
-    /// Its attributes and ACLs, if they were asked for, in the order of their names.
+    /// Its attributes and ACLs, if they were requested, in the order of their names.
     pub(crate) attributes: Vec<AttributeDigest>,
-    /// Why not all of these can be read.
+    /// The reason why not all of these can be read.
     pub(crate) attributes_problem: Option<String>,
-    /// Attributes that only root may set are among them.
+    /// True if attributes that only root may set are included.
     pub(crate) has_privileged: bool,
-    /// Its file flags, if they were asked for and its file system tells of some.
+    /// Its file flags, if they were requested and its file system supports them.
     pub(crate) flags: Option<FileFlags>,
 }
 
-/// An attribute or ACL; under a name that ends with `.*`, all of one name space.
+/// An attribute or ACL. A name that ends with `.*` stands for all attributes of a name space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AttributeDigest {
     pub(crate) name: Box<[u8]>,
@@ -54,7 +55,7 @@ pub(crate) struct AttributeDigest {
 }
 
 impl SeenMetadata {
-    /// Of what a look at `name` in `directory` said; `reader` reads what else was asked for.
+    /// Creates the metadata from a look at `name` in `directory`; `reader` reads the further metadata.
     pub(crate) fn read(
         glance: &Glance,
         directory: BorrowedFd<'_>,
@@ -79,7 +80,7 @@ impl SeenMetadata {
     }
 }
 
-/// A long name is left out: both ends do, and compare the number.
+/// Leaves out a long name, as both ends do; they compare the number.
 fn told(account: Account) -> Account {
     match account.name.len() <= ACCOUNT_NAME_BYTES_MAX {
         true => account,
@@ -87,7 +88,7 @@ fn told(account: Account) -> Account {
     }
 }
 
-/// Which file it is on its host.
+/// Returns a number for the file on its host.
 fn identity_of(stamp: &FileStamp) -> u64 {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&stamp.dev.to_le_bytes()).update(&stamp.ino.to_le_bytes());
@@ -96,7 +97,7 @@ fn identity_of(stamp: &FileStamp) -> u64 {
     u64::from_le_bytes(number)
 }
 
-/// One by one if they are few, else a digest for each name space.
+/// Returns a digest for each of a few attributes, and otherwise one for each name space.
 fn digests_of(mut attributes: Vec<Attribute>) -> Vec<AttributeDigest> {
     attributes.sort_by(|one, other| one.name.cmp(&other.name));
     let names_bytes: usize = attributes.iter().map(|attribute| attribute.name.len()).sum();

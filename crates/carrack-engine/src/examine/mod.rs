@@ -1,7 +1,8 @@
-//! One end of a comparison: questions about what stands beneath a path, and answers in their order.
+//! One end of a comparison: questions about entries beneath a path, and answers in the same order.
 //!
-//! Reads only, on threads of its own ([`Bench`]), which share the work of all questions that are open: one large file keeps all
-//! of them busy as well as many small ones. Must not know which files are compared with which, nor why.
+//! It only reads, on its own threads ([`Bench`]), which share the work of all open questions: one large file
+//! keeps all of them busy as well as many small files do. Must not know which files are compared, nor the
+//! reason.
 
 mod bench;
 mod metadata;

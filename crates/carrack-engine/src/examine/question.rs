@@ -1,34 +1,36 @@
-//! Questions about what stands beneath a path, and their answers.
+//! Questions about entries beneath a path, and their answers.
 
 use carrack_model::{ByteRange, Kept, RelPath, Special};
 use carrack_storage::BrowsedKind;
 
 use super::metadata::SeenMetadata;
 
-/// Files of at most this size are read for [`Question::Look`]; of larger ones the pieces are asked for. One read of one slot.
+/// Files up to this size are read for [`Question::Look`]; larger ones are compared in pieces. One read of one
+/// slot.
 pub(crate) const WHOLE_BYTES_MAX: u64 = 1 << 20;
 
 /// Names of one question: a section of the scan, and its directory.
 pub(crate) const NAMES_MAX: usize = carrack_model::limits::SCAN_BATCH_ENTRIES_MAX + 1;
 
-/// Questions that may be open: enough to hide a round trip of 100 ms behind the reading of 64 MiB each.
+/// Questions that may be open: enough to hide a round trip of 100 ms behind reads of 64 MiB each.
 pub(crate) const QUESTIONS_MAX: usize = 16;
 
-/// Pieces of one question: its answer takes 32 KiB.
+/// Pieces of one question: the answer takes 32 KiB.
 pub(crate) const PIECES_MAX: u64 = 1_024;
 
 /// The smallest piece, a chunk of BLAKE3.
 pub(crate) const PIECE_BYTES_MIN: u32 = carrack_journal::CHUNK_BYTES as u32;
 
-/// The largest piece: what one thread reads at a time.
+/// The largest piece: one read of a thread.
 pub(crate) const PIECE_BYTES_MAX: u32 = WHOLE_BYTES_MAX as u32;
 
-/// What one end asks the other, or itself.
+/// A question to an end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Question {
-    /// What comes next on a walk through everything beneath this directory; devices, pipes and sockets are skipped or met.
+    /// The next step of a walk through the tree of this directory; devices, pipes and sockets are included or
+    /// skipped.
     WalkOn { beneath: RelPath, specials: bool },
-    /// What stands at names of a directory; an empty name means the directory's own path.
+    /// The entries with these names in a directory; an empty name means the directory's own path.
     Look { directory: RelPath, names: Vec<Box<[u8]>>, digests: bool, metadata: Option<Kept> },
     /// The digests of pieces of a file.
     Pieces(PieceRange),
@@ -42,54 +44,55 @@ pub(crate) struct PieceRange {
     pub(crate) file_size: u64,
     pub(crate) range: ByteRange,
     pub(crate) piece_bytes: u32,
-    /// The range is of a part of the file, which may be longer than `file_size`: each piece is hashed by itself.
+    /// True for a part of the file, which may be longer than `file_size`: each piece is hashed separately.
     pub(crate) by_itself: bool,
 }
 
-/// The answers, each to its question.
+/// The answers to the questions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Walked(Walked),
     Seen(Vec<Sight>),
-    /// The pieces' subtree values or, by themselves, digests; or why the file can't be read.
+    /// The pieces' chaining values or, of a part, their digests; or the reason why the file can't be read.
     Pieces(Result<Vec<[u8; 32]>, String>),
 }
 
 /// A step of a walk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Walked {
-    /// Some names; an empty one first where the directory itself is met.
+    /// Some names; an empty name comes first if the directory itself is included.
     Names { directory: RelPath, names: Vec<Box<[u8]>> },
-    /// Something can't be looked at; its path as that end knows it.
+    /// An entry that can't be examined; its path at that end.
     Failed { path: Box<[u8]>, detail: String },
     /// A pipe, socket or device.
     Skipped { path: Box<[u8]>, what: String },
-    /// That was all.
+    /// The end of the walk.
     Over,
 }
 
-/// What stands at one name.
+/// The state of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sight {
     pub(crate) standing: Standing,
     /// Bytes of a file.
     pub(crate) size: u64,
-    /// Another one after every change that the file system tells of.
+    /// A number that differs after every change that the file system records.
     pub(crate) stamp: u64,
-    /// BLAKE3 of a file that was read, or of a link's text.
+    /// BLAKE3 of a file that was read, or of a link's target.
     pub(crate) digest: Option<[u8; 32]>,
-    /// What a device, pipe or socket is; an older end does not say.
+    /// The kind and number of a device, pipe or socket; an older end does not send it.
     pub(crate) special: Option<Special>,
-    /// If it was asked for: what the look itself tells, and of what costs more calls that which is to be kept.
+    /// If metadata was requested: that of the `stat`, and the kinds to keep of the metadata that needs
+    /// further calls.
     pub(crate) metadata: Option<Box<SeenMetadata>>,
 }
 
-/// Whether something stands there, and what.
+/// The existence and kind of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     Nothing,
     Is(BrowsedKind),
-    /// Why it can't be read.
+    /// The reason why it can't be read.
     Unreadable(String),
 }
 
@@ -100,19 +103,20 @@ impl Sight {
 }
 
 impl PieceRange {
-    /// Pieces in it.
+    /// The number of its pieces.
     pub(crate) fn piece_count(&self) -> u64 {
         self.range.len.div_ceil(u64::from(self.piece_bytes))
     }
 
-    /// Where a piece lies.
+    /// Returns the range of a piece.
     pub(crate) fn piece(&self, index: u64) -> ByteRange {
         let start = index * u64::from(self.piece_bytes);
         let len = u64::from(self.piece_bytes).min(self.range.len - start);
         ByteRange::new(self.range.offset + start, len)
     }
 
-    /// Whether it can be asked for: each piece is a subtree of the file's tree, and there are not too many.
+    /// Returns true if the question is valid: each piece is a subtree of the file's tree, and there are not
+    /// too many pieces.
     pub(crate) fn is_sound(&self) -> bool {
         let piece = u64::from(self.piece_bytes);
         let is_piece = self.piece_bytes.is_power_of_two()

@@ -1,4 +1,4 @@
-//! One question at work: the units that threads take of it, and the answer that is made of what they find.
+//! A question in progress: the units that threads take, and the answer from their results.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,27 +15,27 @@ use super::tools::Tools;
 use super::top::{Spot, standing_of};
 use super::walk::Walk;
 
-/// What one thread reads of a large file at a time.
+/// Bytes of a large file that a thread reads at a time.
 const UNIT_BYTES: u64 = PIECE_BYTES_MAX as u64;
 
-/// Of an error's words.
+/// Bytes of an error's text.
 const DETAIL_BYTES_MAX: usize = 200;
 
-/// Of direct reads.
+/// The alignment of direct reads.
 const ALIGNMENT: usize = 4_096;
 
-/// A question and what is known of its answer.
+/// A question with the results so far.
 pub(super) struct Task {
     question: Question,
-    /// What the units found, by their numbers.
+    /// The results of the units, by their numbers.
     parts: Mutex<Vec<Option<Answer>>>,
-    /// Of a look at names.
+    /// The open directory of a [`Question::Look`].
     directory: Held<io::Result<OwnedFd>>,
-    /// Of a file's pieces.
+    /// The open file of a [`Question::Pieces`].
     file: Held<Result<SourceFile, String>>,
 }
 
-/// What the first unit opens and the last one closes: answers may wait, and are to hold nothing open.
+/// A value that the first unit opens and the last unit closes: an answer that waits must hold no descriptor.
 struct Held<T>(Mutex<Option<Arc<T>>>);
 
 impl<T> Held<T> {
@@ -64,7 +64,7 @@ impl Task {
         task
     }
 
-    /// Units that any threads may do at once.
+    /// The number of units, which any threads may do at once.
     pub(super) fn unit_count(&self) -> usize {
         match &self.question {
             Question::Look { names, digests: true, .. } => names.len(),
@@ -73,7 +73,7 @@ impl Task {
         }
     }
 
-    /// Whether it waits for the scan, and in turn with others of its kind.
+    /// Returns true if the task waits for the scan. Such tasks run one after the other.
     pub(super) fn is_walk(&self) -> bool {
         matches!(self.question, Question::WalkOn { .. })
     }
@@ -99,13 +99,13 @@ impl Task {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner)[unit] = part;
     }
 
-    /// All units are done.
+    /// Closes descriptors after the last unit.
     pub(super) fn close(&self) {
         self.directory.close();
         self.file.close();
     }
 
-    /// When all units are done.
+    /// Returns the answer after the last unit.
     pub(super) fn answer(&self) -> Option<Answer> {
         let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         let parts: Vec<Answer> = parts.drain(..).collect::<Option<_>>()?;
@@ -208,7 +208,7 @@ fn look_at(
     }
 }
 
-/// A file that fits into a slot.
+/// Hashes a file that fits into a slot.
 fn hash_small(
     directory: BorrowedFd<'_>,
     name: &[u8],
@@ -255,7 +255,7 @@ fn open_whole(of: &PieceRange, tools: &Tools) -> Result<SourceFile, String> {
     if has_all { Ok(file) } else { Err("its size changed".into()) }
 }
 
-/// Fills the slot with a range that fits.
+/// Reads a range that fits into the slot.
 fn read<'s>(file: &SourceFile, range: ByteRange, slot: &'s mut Slot) -> Result<&'s [u8], String> {
     let len = range.len as usize;
     let buffer = slot.bytes_mut();
@@ -268,7 +268,7 @@ fn read<'s>(file: &SourceFile, range: ByteRange, slot: &'s mut Slot) -> Result<&
     Ok(&slot.bytes()[..len])
 }
 
-/// Device numbers may be others after a restart: they are left out.
+/// Returns a number for a file's version. Device numbers may change at a restart and are left out.
 fn stamp_number(stamp: &FileStamp) -> u64 {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&stamp.ino.to_le_bytes()).update(&stamp.size.to_le_bytes());

@@ -1,4 +1,4 @@
-//! The tools that the threads of one end share: the top of its paths, memory, the rate.
+//! The resources that the threads of one end share: the top of its paths, memory, the rate.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -14,23 +14,23 @@ use super::top::Top;
 use super::walk::Walk;
 use crate::error::SessionError;
 
-/// The manners of an end.
+/// The settings of an end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Manners {
     /// Threads that read and hash; 0 to choose.
     pub(crate) threads: usize,
-    /// Read past the page cache.
+    /// True to read past the page cache.
     pub(crate) past_cache: bool,
-    /// Bytes a second that are read; 0 for any number.
+    /// The rate limit in bytes per second; 0 for none.
     pub(crate) rate: u64,
 }
 
-/// The tools of the threads.
+/// The resources of the threads.
 pub(super) struct Tools {
     pub(super) top: Top,
     pub(super) past_cache: bool,
     pub(super) walk: Mutex<Option<Walk>>,
-    /// What was asked for last, and what reads it: a caller asks for the same all the time.
+    /// The last requested metadata with its reader: a caller mostly requests the same metadata.
     extras: Mutex<(Kept, Option<Arc<ExtrasReader>>)>,
     slots: SlotPool,
     rate: u64,
@@ -39,7 +39,7 @@ pub(super) struct Tools {
 }
 
 impl Tools {
-    /// Slots for so many threads.
+    /// Creates the resources, with a slot for each thread.
     pub(super) fn new(top: Top, manners: Manners) -> Result<Tools, SessionError> {
         assert!(manners.threads > 0, "each thread has a slot, and at least one reads");
         let pool_bytes = manners.threads as u64 * WHOLE_BYTES_MAX;
@@ -60,7 +60,7 @@ impl Tools {
         self.slots.close();
     }
 
-    /// What reads owners, attributes and flags; nothing where none of these are asked for.
+    /// Returns the reader of owners, attributes and flags, or `None` if none of these are requested.
     pub(super) fn extras_reader(&self, kept: Kept) -> Option<Arc<ExtrasReader>> {
         let mut extras = self.extras.lock().unwrap_or_else(PoisonError::into_inner);
         if extras.0 != kept {
@@ -70,12 +70,12 @@ impl Tools {
         extras.1.clone()
     }
 
-    /// Memory to read to.
+    /// Leases memory for a read.
     pub(super) fn lease(&self) -> Result<Slot, String> {
         self.slots.lease().map_err(|closed| closed.to_string())
     }
 
-    /// Waits until so many bytes may be read.
+    /// Waits until the rate limit allows a read of `bytes` bytes.
     pub(super) fn spend(&self, bytes: u64) {
         if self.rate == 0 {
             return;

@@ -1,4 +1,4 @@
-//! Where the paths of an end's questions begin: a directory, a file or link, or nothing.
+//! The top of an end's paths: a directory, a file or link, or no entry.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,11 +13,11 @@ use rustix::io::Errno;
 
 use super::question::Standing;
 
-/// What the user named.
+/// The entry that the user named.
 #[derive(Debug)]
 pub(crate) struct Top {
     what: What,
-    /// As typed.
+    /// The path as typed.
     path: Box<[u8]>,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Spot<'a> {
     pub(super) name: Option<Box<[u8]>>,
 }
 
-/// A directory of the question's own, or one that is held anyway.
+/// A directory that was opened for the question, or the top.
 pub(super) enum Holder<'a> {
     Own(OwnedFd),
     Held(BorrowedFd<'a>),
@@ -50,19 +50,19 @@ impl AsFd for Holder<'_> {
 }
 
 impl Top {
-    /// Looks at `path`. A link is followed where it is written with a trailing slash, and as a destination if it leads to a
-    /// directory. That nothing stands there is no error but an answer.
+    /// Examines `path`. A link is followed if it is written with a trailing slash, and as a destination if it
+    /// leads to a directory. A missing entry is no error but an answer.
     pub(crate) fn open(base: &Base, path: &Path, is_destination: bool) -> Top {
         let what = open(base, path, is_destination).unwrap_or_else(What::Error);
         Top { what, path: path.as_os_str().as_bytes().into() }
     }
 
-    /// As typed.
+    /// The path as typed.
     pub(super) fn path(&self) -> &[u8] {
         &self.path
     }
 
-    /// The directory `beneath`; nothing where a file or link is meant that stands at the top.
+    /// Returns the directory `beneath`, or `None` if the path is that of a file or link at the top.
     pub(super) fn root(&self, beneath: &RelPath) -> io::Result<Option<Arc<Root>>> {
         let root = match &self.what {
             What::Directory(root) if beneath.is_root() => return Ok(Some(Arc::clone(root))),
@@ -75,7 +75,7 @@ impl Top {
         Base::Beneath(Arc::clone(root)).open(path, Purpose::Write).map(|root| Some(Arc::new(root)))
     }
 
-    /// Opens a directory to look at its names.
+    /// Opens a directory to examine its names.
     pub(super) fn open_directory(&self, path: &RelPath) -> io::Result<OwnedFd> {
         match &self.what {
             What::Directory(root) => root.open_directory(path),
@@ -84,7 +84,7 @@ impl Top {
         }
     }
 
-    /// What has the path itself.
+    /// Returns the entry of the path itself.
     pub(super) fn spot(&self, path: &RelPath) -> io::Result<Spot<'_>> {
         match (&self.what, path.split_last()) {
             (What::Directory(root), None) => Ok(Spot { holder: Holder::Held(root.as_fd()), name: None }),
@@ -114,7 +114,7 @@ fn open(base: &Base, path: &Path, is_destination: bool) -> io::Result<What> {
     })
 }
 
-/// An error that is told more than once.
+/// Copies an error, which may be returned several times.
 fn again(error: &io::Error) -> io::Error {
     match Errno::from_io_error(error) {
         Some(errno) => errno.into(),
@@ -122,7 +122,7 @@ fn again(error: &io::Error) -> io::Error {
     }
 }
 
-/// What an error of looking means. A link or file in the place of a directory has nothing in it.
+/// Returns the state of an entry by an error. A link or file in place of a directory has no entries.
 pub(super) fn standing_of(error: &io::Error) -> Standing {
     match Errno::from_io_error(error) {
         Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Standing::Nothing,

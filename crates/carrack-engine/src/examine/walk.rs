@@ -1,4 +1,4 @@
-//! A walk that is as fast as it is asked to be: the scan's threads wait while nobody does.
+//! A walk at the speed of its caller: the scan's threads wait until the caller asks for the next step.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -14,20 +14,20 @@ use super::top::Top;
 /// Threads that list directories; on parallel file systems each waits for a server.
 const THREADS: usize = 4;
 
-/// Sections that wait to be asked for.
+/// Sections that wait for the caller.
 const SECTIONS_MAX: usize = 8;
 
-/// The one walk of an end at a time.
+/// The walk of an end. There is one at a time.
 pub(super) struct Walk {
     beneath: RelPath,
-    /// Nothing once it is over.
+    /// `None` once it is over.
     found: Option<Receiver<Found>>,
-    /// What is told before anything that is found.
+    /// A step before the first section.
     first: Option<Walked>,
 }
 
 impl Walk {
-    /// Begins at the directory `beneath`.
+    /// Begins a walk at the directory `beneath`.
     pub(super) fn begin(top: &Top, beneath: &RelPath, specials: bool) -> Walk {
         let (found, first) = match top.root(beneath) {
             Ok(Some(root)) => start(root, specials),
@@ -43,12 +43,12 @@ impl Walk {
         Walk { beneath: beneath.clone(), found, first }
     }
 
-    /// Whether it is the walk that is asked for.
+    /// Returns true if it is a walk through `beneath`.
     pub(super) fn is_beneath(&self, beneath: &RelPath) -> bool {
         self.beneath == *beneath
     }
 
-    /// The next step.
+    /// Returns the next step.
     pub(super) fn next(&mut self) -> Walked {
         if let Some(first) = self.first.take() {
             return first;
@@ -81,13 +81,13 @@ impl Walk {
     }
 }
 
-/// Its threads end soon after the receiver is dropped.
+/// Starts the scan. Its threads end soon after the receiver is dropped.
 fn start(root: Arc<Root>, specials: bool) -> (Option<Receiver<Found>>, Option<Walked>) {
     let (sender, receiver) = bounded(SECTIONS_MAX);
     let path = root.path().to_path_buf();
     let what = RootKind::Tree { sink: RelPath::root() };
     let kept = Kept { devices: specials, specials, ..Kept::default() };
-    // Of what else there is nothing is read, whatever the size.
+    // No other metadata is read, so the size limit does not matter.
     let extras = ExtrasReader::new(Fidelity { kept, ..Fidelity::default() }, 0);
     let scan = Scan {
         roots: vec![ScanRoot { root, what }],
@@ -119,7 +119,7 @@ fn full_path(top: &Top, beneath: &RelPath) -> Box<[u8]> {
     }
 }
 
-/// A path beneath a directory; nothing if it is too long.
+/// Returns a path beneath a directory, or `None` if it is too long.
 fn joined(directory: &RelPath, path: &RelPath) -> Option<RelPath> {
     match (directory.is_root(), path.is_root()) {
         (true, _) => Some(path.clone()),

@@ -1,4 +1,5 @@
-//! An agreement of two processes becomes a session: its lanes get places, buffers, links and endpoints.
+//! The step from an agreement of two processes to an established session: placement, buffers, links and
+//! endpoints of the lanes.
 
 use carrack_machine::SlotPool;
 use carrack_model::{Event, TransferSpec};
@@ -15,20 +16,20 @@ use crate::lanes::LaneTransport;
 use crate::placement::{HostPlacement, PlacedLanes};
 use crate::report::to_message;
 
-/// An end that agrees with the other one, which is another process.
+/// The agreement of an end with the other end, which is another process.
 pub(super) struct Agreement {
     pub(super) end: PreparedEnd,
-    /// Data connections; without any the objects travel on the control channel.
+    /// Data connections. Without any the control channel carries the objects.
     pub(super) streams: Vec<Stream>,
-    /// As agreed, for data connections; the control channel has one lane.
+    /// The agreed number for data connections; the control channel has one lane.
     pub(super) lane_count: usize,
-    /// The fabric that the objects go over, if both ends can open it.
+    /// The fabric that carries the objects, if both ends can open it.
     pub(super) fabric: Option<AgreedFabric>,
     pub(super) placement: HostPlacement,
 }
 
 impl Agreement {
-    /// Gives the lanes what they run on. `link` leads to the other end.
+    /// Gives the lanes their resources. `link` leads to the other end.
     pub(super) fn establish(
         self,
         mut link: Link,
@@ -48,7 +49,7 @@ impl Agreement {
             let pools = lanes.pools(&context.settings, &context.spec, lane_count)?;
             Ok((lanes, pools))
         };
-        // The other end works already: without a word it would take that for a broken connection.
+        // The other end is working already: without a message it would report a broken connection.
         let (placement, pools) = placed().inspect_err(|error| refuse(&mut link, error))?;
         let resources = LaneResources {
             role: end.role(),
@@ -67,7 +68,7 @@ impl Agreement {
     }
 }
 
-/// Gives an end its lanes. Where there are lanes of a fabric, the streams only stand by.
+/// Gives an end its lanes. If a fabric carries the objects, the TCP connections only stand by.
 fn on_lanes(
     end: PreparedEnd,
     (mut links, pools): (Vec<Link>, Vec<SlotPool>),
@@ -79,7 +80,7 @@ fn on_lanes(
     match end {
         PreparedEnd::Source(source) => {
             if context.observer.is_none() {
-                // The one who watches is at the other end.
+                // The observer is at the other end.
                 let notices =
                     source.notices.into_iter().filter_map(|notice| to_message(Event::Notice(notice)));
                 notices.for_each(|message| links[0].queue_control(message.to_body()));
@@ -108,7 +109,7 @@ fn on_lanes(
     }
 }
 
-/// Tells the one who watches that the data connections stand. Without any it was told already.
+/// Reports the data connections to the observer. The absence of any was reported before.
 fn announce(context: &SessionContext<'_>, opened: usize, lane_count: usize, is_fabric: bool) {
     let (Some(observer), 1..) = (context.observer, opened) else { return };
     let TransferSpec { protection, cipher, streams, .. } = context.spec;

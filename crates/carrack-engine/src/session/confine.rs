@@ -1,4 +1,4 @@
-//! The names that a source may write follow from what was asked of it, and from the place that it goes to.
+//! The names that a source may write, derived from the request and the destination.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -8,7 +8,8 @@ use carrack_storage::typed::{ends_with_slash, last_name};
 use super::place::{DestinationFacts, DestinationState, PlaceRoot};
 use crate::sink::{AskedNames, Confinement};
 
-/// What follows from the place and, if this end named them, from the sources as typed. With `becomes_it` the only one becomes the destination.
+/// Returns the confinement for a destination and, if this end named them, the sources as typed. With
+/// `becomes_it` the only source becomes the destination.
 pub(super) fn confinement_of(
     destination: &DestinationFacts,
     root: PlaceRoot,

@@ -1,4 +1,4 @@
-//! The data connections of a session: who listens, who dials, and what happens if nobody gets through.
+//! The data connections of a session: listening, dialling, and the fallbacks when no connection is possible.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -17,13 +17,13 @@ use crate::error::SessionError;
 use crate::role::Role;
 use crate::settings::Settings;
 
-/// How long all of the dialling may take: a few addresses, each of them dropped by a firewall.
+/// The time for all dialling: a few addresses, each of them dropped by a firewall.
 pub(super) const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Addresses that are tried at most; a peer may name more.
 const ADDRESSES_MAX: usize = 8;
 
-/// Which of the two dials first.
+/// The end that dials first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FirstDialer {
     Initiator,
@@ -39,7 +39,7 @@ pub(crate) fn first_dialer(dial_from: DialFrom, initiator: Role) -> FirstDialer 
     }
 }
 
-/// Opens a door and says where it can be reached.
+/// Opens a listener, and returns the message with its addresses.
 pub(crate) fn listen(
     door: Door,
     first_addresses: &[IpAddr],
@@ -61,7 +61,8 @@ pub(crate) fn listen(
     Ok((listener, listening))
 }
 
-/// The addresses to dial: where `host` resolves to first, as the control channel got there, then what the peer names.
+/// Returns the addresses to dial: first those of `host`, to which the control channel was opened, then those
+/// that the peer names.
 fn candidates(host: Option<&str>, listening: &Listening, patience: Duration) -> Vec<SocketAddr> {
     let Ok(port) = u16::try_from(listening.port) else { return Vec::new() };
     let resolved = host.and_then(|host| resolve(host, port, patience).ok()).into_iter().flatten();
@@ -75,10 +76,10 @@ fn candidates(host: Option<&str>, listening: &Listening, patience: Duration) -> 
     addresses
 }
 
-/// The streams that stand, or why there are none.
+/// The established connections, or the reason for their absence.
 pub(crate) type Dialling = Result<Vec<Stream>, String>;
 
-/// Dials without a word to the other end.
+/// Dials without a message to the other end.
 pub(crate) fn dial_only(
     link: &Link,
     host: Option<&str>,
@@ -99,23 +100,23 @@ pub(crate) fn dial_only(
     Ok(dialling.map_err(|error| error.to_string()))
 }
 
-/// Tells the other end that dialling failed. Of streams that stand it knows.
+/// Tells the other end that dialling failed. It sees established connections itself.
 pub(crate) fn tell_failure(link: &mut Link, problem: &str) -> Result<(), SessionError> {
     say(link, Control::DialFailed(DialFailed { problem: problem.into() }))
 }
 
-/// What the end that listens came to know.
+/// The outcome at the listening end.
 pub(crate) enum Served {
-    /// The streams stand.
+    /// The connections are established.
     Streams(Vec<Stream>),
-    /// The other end did not get through; why.
+    /// The other end could not connect, for this reason.
     Failed(String),
-    /// The other end did not get through and wants to be dialled.
+    /// The other end could not connect and wants to be dialled.
     DialMe(Listening),
 }
 
-/// Waits for the other end to dial, until the streams stand or it tells why they don't; without a listener only for
-/// that.
+/// Waits for the other end to dial, until the connections are established or it reports a failure; without a
+/// listener, only for that report.
 pub(crate) fn serve_or_wait(
     link: &mut Link,
     pool: &SlotPool,
@@ -128,7 +129,7 @@ pub(crate) fn serve_or_wait(
     }
 }
 
-/// Waits for the other end to dial, until the streams stand or it tells why they don't.
+/// Waits for the other end to dial, until the connections are established or it reports a failure.
 pub(crate) fn serve(
     link: &mut Link,
     pool: &SlotPool,
@@ -138,8 +139,9 @@ pub(crate) fn serve(
     let deadline = Instant::now() + DIAL_TIMEOUT;
     let waiting = SessionError::local("waiting for data connections");
     listener.serve(keys, link.input(), deadline, &|| !link.is_interrupted()).map_err(waiting)?;
-    // A dialer that got its last proof speaks as in a session, and that proof was sent when all streams stood here. So
-    // what it says while they stand is left on the link for the session; what it says before is that it failed.
+    // A dialer that received its last proof sends messages of the session, and that proof was sent when all
+    // connections were established at this end. So a message after that is left on the link for the session;
+    // a message before reports a failure.
     if listener.is_complete() {
         return Ok(Served::Streams(listener.into_streams()));
     }

@@ -1,4 +1,5 @@
-//! The destination as the sink finds it: looked at before anything is touched, opened when the source has decided.
+//! The destination from the sink's view: examined before anything is changed, opened after the source's
+//! decision.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -22,10 +23,10 @@ use crate::lanes::open_files;
 use crate::settings::Settings;
 use crate::sink::{Records, SinkStorage};
 
-/// Links that are followed on the way to what a path means, as by the kernel (path_resolution(7)).
+/// Links that are followed to resolve a path, as by the kernel (path_resolution(7)).
 const LINKS_MAX: usize = 40;
 
-/// Where the user wants the data.
+/// The destination that the user named.
 pub(crate) struct Destination {
     base: Base,
     path: PathBuf,
@@ -38,7 +39,7 @@ pub(crate) struct Destination {
 }
 
 impl Destination {
-    /// Looks at `path` without touching it.
+    /// Examines `path` without changing anything.
     pub(crate) fn look(
         base: &Base,
         path: &Path,
@@ -64,7 +65,7 @@ impl Destination {
         let found = journal.as_mut().map(find).transpose()?.flatten();
         let made_it = found.as_ref().is_some_and(FoundJournal::made_destination);
         let state = match state {
-            // As it stood when the transfer began.
+            // As it was when the transfer began.
             DestinationState::Directory if made_it => DestinationState::Nothing,
             state => state,
         };
@@ -92,7 +93,7 @@ impl Destination {
         Arc::clone(&self.storage)
     }
 
-    /// What the source has to know.
+    /// Returns the facts that the source needs.
     pub(crate) fn to_message(&self, credits: u32) -> SinkState {
         SinkState {
             destination: match self.facts.state {
@@ -112,8 +113,8 @@ impl Destination {
         }
     }
 
-    /// Whether a source that keeps to the rules of [`super::place`] could have decided so: one that lies must not get
-    /// the destination's parent to write to.
+    /// Returns true if a source that follows the rules of [`super::place`] could have decided so. A source
+    /// that lies must not get the destination's parent to write to.
     pub(crate) fn allows(&self, root: PlaceRoot) -> bool {
         let may_be_a_file = !self.facts.wants_directory && !self.facts.name.is_empty();
         match (self.facts.state, root) {
@@ -124,20 +125,20 @@ impl Destination {
         }
     }
 
-    /// Whether the source is told that there may be something of the transfer.
+    /// Returns true if the sink reports that entries of the transfer may exist.
     pub(crate) fn resumes(&self) -> bool {
         self.found.is_some() || self.journal.as_ref().is_some_and(JournalAccess::is_shared)
     }
 
-    /// Opens the journal, if one is kept, and the directory beneath which everything is written, creating it if the source
-    /// says so.
+    /// Opens the journal, if one is kept, and the directory beneath which everything is written, creating it
+    /// if the source decided so.
     pub(crate) fn open(
         &mut self,
         root: PlaceRoot,
         wait: &mut Wait<'_>,
     ) -> Result<OpenDestination, SessionError> {
         if let Some(journal) = self.journal.as_ref().filter(|journal| journal.is_shared()) {
-            // Each session finds the directory made, or makes it: what it means was settled before all of them.
+            // Each session finds the directory or creates it: its meaning was decided before all of them.
             let opened = self.open_root(root)?;
             let records = Some(journal.shared_records(&self.base, &self.path, &opened)?);
             return Ok(OpenDestination { root: opened, records, warnings: Vec::new() });
@@ -150,7 +151,8 @@ impl Destination {
         Ok(OpenDestination { root: self.open_root(root)?, records, warnings })
     }
 
-    /// The directory beneath which everything is written, to look at only; nothing if it is to be made.
+    /// Opens the directory beneath which everything would be written, for reading only; `None` if it would be
+    /// created.
     pub(crate) fn glance(&self, root: PlaceRoot) -> Result<Option<Root>, SessionError> {
         (root == PlaceRoot::Destination).then(|| self.open_root(root)).transpose()
     }
@@ -171,26 +173,27 @@ impl Destination {
     }
 }
 
-/// What is written to.
+/// An open destination.
 pub(crate) struct OpenDestination {
-    /// Everything is written beneath it.
+    /// The directory beneath which everything is written.
     pub(crate) root: Root,
     /// The journal, if one is kept.
     pub(crate) records: Option<Records>,
-    /// What the user has to know.
+    /// Warnings for the user.
     pub(crate) warnings: Vec<String>,
 }
 
-/// What a source knows of a sink.
+/// The source's knowledge of a sink.
 pub(crate) struct SinkFacts {
     pub(crate) facts: DestinationFacts,
-    /// The destination (or its parent while it does not exist) and every directory above, if it is on this host.
+    /// The destination (or its parent while it does not exist) and every directory above, if it is on this
+    /// host.
     pub(crate) ancestors_here: Vec<Identity>,
     pub(crate) credits: u32,
     pub(crate) has_targets: bool,
-    /// It has a journal of this transfer.
+    /// True if it has a journal of this transfer.
     pub(crate) resumes: bool,
-    /// What it keeps beyond mode and time.
+    /// The metadata that it keeps beyond mode and time.
     pub(crate) kept: Kept,
     /// Large files that it may have open at a time.
     pub(crate) open_files: usize,
@@ -226,8 +229,8 @@ impl SinkFacts {
     }
 }
 
-/// Refuses a transfer to users or groups that do not exist here: a name that was mistyped would leave all entries to somebody
-/// else. A sink that sets no owners counts them as losses.
+/// Refuses a transfer to users or groups that do not exist at the destination: with a mistyped name all
+/// entries would belong to another user. A sink that sets no owners counts them as losses.
 fn check_accounts(settings: &Settings) -> Result<(), SessionError> {
     let unknown = if settings.special_modes { unknown_account(&settings.fidelity) } else { None };
     unknown.map_or(Ok(()), |account| {
@@ -236,20 +239,22 @@ fn check_accounts(settings: &Settings) -> Result<(), SessionError> {
     })
 }
 
-/// The same for two processes exactly if they run under one kernel; nothing if that can't be told.
+/// Returns a value that is the same for two processes exactly if they run under one kernel; empty if it is
+/// unknown.
 fn host_identity() -> Vec<u8> {
     fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default()
 }
 
-/// It is neither written to, which has effects that no copy is to have, nor replaced, which would take it from those who use it.
+/// A special file is neither written to, which may have effects that a copy must not have, nor replaced,
+/// which would take it from its users.
 fn special_destination(path: &Path, noun: &str) -> SessionError {
     let shown = carrack_model::escape(path.as_os_str().as_bytes());
     let message = format!("the destination {shown} is a {noun}, which is not written to");
     SessionError::refused(message, "name a file or a directory")
 }
 
-/// Whether links lead from a path to an entry of `/proc`, as `/dev/stdout` does: the file is not known by a name, and the link is no
-/// place for another.
+/// Returns true if links lead from a path to an entry of `/proc`, as `/dev/stdout` does: the file has no
+/// certain name, and the link must not be replaced.
 fn is_open_file(path: &Path) -> bool {
     let mut path = path.to_owned();
     for _ in 0..LINKS_MAX {

@@ -1,4 +1,4 @@
-//! An established session: the ends of this process with their lanes, and the one way in which an end starts.
+//! An established session: the ends of this process with their lanes, and the start of an end.
 
 use std::thread;
 
@@ -15,35 +15,35 @@ use crate::placement::PlacedLanes;
 use crate::sink::{self, SinkSetup, SinkStart};
 use crate::source::{self, SourceSetup, SourceStart};
 
-/// A session on which both ends agree, with everything that the ends of this process run on.
+/// A session on which both ends agree, with the resources of this process's ends.
 pub(super) struct EstablishedSession<'a> {
-    /// The end that runs on the caller's thread: the source where both are in this process.
+    /// The end that runs on the caller's thread: the source if both are in this process.
     pub(super) end: End,
-    /// The sink, where it is in this process too.
+    /// The sink, if it is in this process too.
     pub(super) local_sink: Option<End>,
-    /// Carries the lanes' control messages, where several lanes share one link. Ends once all lanes have.
+    /// Carries the lanes' control messages, if several lanes share one link. Ends after all lanes.
     pub(super) relay: Option<RelayThread>,
-    /// The fabric that the objects go over.
+    /// The fabric that carries the objects.
     pub(super) fabric: Option<AgreedFabric>,
     pub(super) placement: PlacedLanes,
     pub(super) context: SessionContext<'a>,
 }
 
-/// An end of this process, with its lanes.
+/// An end in this process, with its lanes.
 pub(super) enum End {
     Source(Box<SourceSetup>, Lanes<Box<dyn SendEndpoint>>),
     Sink(Box<SinkSetup>, Lanes<Box<dyn ReceiveEndpoint>>),
 }
 
-/// At least one lane. A fabric may fail to connect its endpoints when both ends have agreed on everything.
+/// At least one lane. A fabric may fail to connect its endpoints after both ends have agreed on everything.
 pub(super) type Lanes<E> = Result<Vec<LaneStart<E>>, SessionError>;
 
 impl EstablishedSession<'_> {
-    /// Runs the ends of this process until the session is over.
+    /// Runs the ends of this process until the session ends.
     pub(super) fn run(self) -> Result<Ended, SessionError> {
         let EstablishedSession { end, local_sink, relay, fabric, placement, context } = self;
         assert!(local_sink.is_none() || matches!(end, End::Source(..)), "a local sink has a local source");
-        // The source tells the user of everything.
+        // The source reports all events to the user.
         let sink_context = local_sink.is_some().then(|| SessionContext { observer: None, ..context.clone() });
         let placement = &placement;
         let (both, result) = thread::scope(|scope| -> Result<Ended, SessionError> {
@@ -57,7 +57,7 @@ impl EstablishedSession<'_> {
             let (told, result) = start_end(end, placement, &context);
             let Some(sinking) = sinking else { return Ok((told, result)) };
             let (counted, sink_result) = sinking.join().unwrap_or((told, Err(SessionError::Internal)));
-            // What the sink counted itself is complete, also when the session failed.
+            // The sink's own counters are complete, also after a failure of the session.
             Ok((BothEnds { sink: counted.sink, ..told }, cause(result, sink_result)))
         })?;
         // Both ends have dropped their lanes' links.
@@ -70,7 +70,7 @@ impl EstablishedSession<'_> {
     }
 }
 
-/// Starts an end on its lanes, and runs it until the session is over.
+/// Runs an end on its lanes until the session ends.
 fn start_end(end: End, placement: &PlacedLanes, context: &SessionContext<'_>) -> Ended {
     let ended = match end {
         End::Source(setup, lanes) => lanes.map(|lanes| {

@@ -1,8 +1,9 @@
-//! Whether a session's objects go over a fabric (L5), and how its ends meet there.
+//! The choice of a fabric for a session's objects (L5), and the exchange of its endpoints.
 //!
-//! The caller says what it could use, the called end chooses, and when the data connections stand both open an endpoint for each
-//! lane, register its slots and tell each other its name. If one of them can't, it is TCP for both, or, where the user named
-//! the provider, the end. Without data connections there is none: they carry what the seals are made from.
+//! The initiator names the networks that it could use, and the responder chooses. When the data connections
+//! are established, both ends open an endpoint for each lane, register its slots and exchange the endpoints'
+//! names. If one end can't, both use TCP, or, if the user named the provider, the session ends. Without data
+//! connections there is no fabric: they carry the values from which the seals are made.
 
 use std::fs;
 use std::net::IpAddr;
@@ -26,25 +27,25 @@ use crate::report::Observer;
 use crate::role::Role;
 use crate::settings::{FabricWanted, Settings};
 
-/// Between two processes of a host.
+/// The provider between two processes of a host.
 const WITHIN_HOST: &str = "shm";
 
 /// Providers whose reads cost the other end no CPU time, the best first.
 const BEAT_TCP: [&str; 5] = ["cxi", "opx", "efa", "verbs;ofi_rxm", "psm2"];
 
-/// Longer than any provider's name, and of networks.
+/// Bytes of a name, more than any provider's or network's.
 const NAME_BYTES_MAX: usize = 128;
 
 const HINT: &str = "leave --fabric out, and what is best is taken; `carrack fabric` shows what there is";
 
-/// What both ends have agreed to try.
+/// The fabric that both ends have agreed to try.
 #[derive(Debug)]
 pub(super) struct AgreedFabric {
     network: FabricNetwork,
     is_forced: bool,
 }
 
-/// What the caller says of fabrics; nothing if it wants none.
+/// Returns the initiator's request for a fabric; `None` if it wants none.
 pub(super) fn wish(
     settings: &Settings,
     dry_run: bool,
@@ -75,7 +76,7 @@ fn unusable(provider: &str) -> impl FnOnce(String) -> SessionError {
     move |problem| SessionError::refused(format!("--fabric {shown}: {problem}"), HINT)
 }
 
-/// Where there is none by nature, which a user who named one has to know.
+/// Refuses a session that can't have a fabric, if the user named a provider.
 pub(super) fn refuse(settings: &Settings, problem: &str) -> Result<(), SessionError> {
     match &settings.fabric {
         FabricWanted::Provider(provider) => Err(unusable(provider)(problem.to_owned())),
@@ -83,7 +84,7 @@ pub(super) fn refuse(settings: &Settings, problem: &str) -> Result<(), SessionEr
     }
 }
 
-/// What beats TCP. The library, which takes its time to load, is left alone where there is no hardware.
+/// Returns the networks that beat TCP. Without hardware the library, which takes time to load, is not loaded.
 fn best_networks() -> Vec<FabricNetwork> {
     let has_devices = ["/sys/class/infiniband", "/sys/class/cxi"]
         .iter()
@@ -97,9 +98,9 @@ fn best_networks() -> Vec<FabricNetwork> {
     networks
 }
 
-/// Whether [`FabricWanted::Auto`] takes it, where the other end has it too: hardware that moves bytes by itself. libfabric's ways over
-/// sockets, what plays hardware in software, and `shm` (more CPU time than TCP takes, where it was tried), are for who
-/// names them.
+/// Returns true if [`FabricWanted::Auto`] takes this offer, if the other end has it too: hardware that moves
+/// bytes without the CPU. libfabric's providers over sockets, those that emulate hardware, and `shm` (more
+/// CPU time than TCP takes in our measurements) are used only by name.
 pub fn beats_tcp(offer: &Offered) -> bool {
     offer.is_usable && BEAT_TCP.contains(&&*offer.provider) && is_installed_device(&offer.domain)
 }
@@ -122,7 +123,8 @@ fn add(networks: &mut Vec<FabricNetwork>, network: FabricNetwork) {
     }
 }
 
-/// The same for two processes of one user that see the same shared memory and each other; empty if that can't be told.
+/// Returns a value that is the same for two processes of one user that see the same shared memory and each
+/// other; empty if it is unknown.
 fn memory_identity() -> Vec<u8> {
     let seen = || {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
@@ -134,7 +136,7 @@ fn memory_identity() -> Vec<u8> {
     seen().map(String::into_bytes).unwrap_or_default()
 }
 
-/// What the called end makes of the caller's wish.
+/// Returns the responder's choice for an initiator's request.
 pub(super) fn choose(wish: Option<&FabricWish>, is_allowed: bool) -> Option<FabricChoice> {
     let wish = wish?;
     let chosen = if is_allowed { choice(wish) } else { Err("it is not allowed there".to_owned()) };
@@ -146,7 +148,7 @@ pub(super) fn choose(wish: Option<&FabricWish>, is_allowed: bool) -> Option<Fabr
 
 fn choice(wish: &FabricWish) -> Result<FabricNetwork, String> {
     match wish.networks.first() {
-        // Whoever names a provider leaves the network to the library.
+        // An initiator that names a provider leaves the network to the library.
         Some(first) if first.network.is_empty() => named(first, wish),
         _ if wish.is_forced => Err("no provider was named".to_owned()),
         _ => {
@@ -174,13 +176,13 @@ fn is_plausible(network: &FabricNetwork) -> bool {
         && network.len() <= NAME_BYTES_MAX
 }
 
-/// What the called end itself goes on with.
+/// Returns the agreed fabric at the responder.
 pub(super) fn chosen(wish: Option<&FabricWish>, choice: Option<&FabricChoice>) -> Option<AgreedFabric> {
     let network = choice?.network.clone()?;
     Some(AgreedFabric { network, is_forced: wish.is_some_and(|wish| wish.is_forced) })
 }
 
-/// What the caller goes on with.
+/// Returns the agreed fabric at the initiator.
 pub(super) fn answered(
     wish: Option<&FabricWish>,
     choice: Option<&FabricChoice>,
@@ -204,7 +206,7 @@ pub(super) fn answered(
     }
 }
 
-/// A fabric needs data connections beside it.
+/// Checks that a fabric has data connections too.
 pub(super) fn check_streams(
     agreed: &mut Option<AgreedFabric>,
     streams: &[Stream],
@@ -222,12 +224,12 @@ pub(super) fn check_streams(
     }
 }
 
-/// What an end's endpoints are opened for.
+/// The resources for which an end opens its endpoints.
 pub(super) struct LaneResources<'a> {
     pub(super) role: Role,
     pub(super) streams: &'a [Stream],
     pub(super) placement: &'a PlacedLanes,
-    /// Of each lane.
+    /// One for each lane.
     pub(super) pools: &'a [SlotPool],
     pub(super) context: &'a SessionContext<'a>,
 }
@@ -239,7 +241,7 @@ pub(super) struct PeeredLane {
 }
 
 impl AgreedFabric {
-    /// What broke a session over it, if that may pass; other errors are not the fabric's.
+    /// Marks an error as the fabric's, if a retry may help; other errors are unrelated to it.
     pub(super) fn scoped(&self, error: SessionError) -> SessionError {
         if !error.may_pass() {
             return error;
@@ -248,7 +250,7 @@ impl AgreedFabric {
         SessionError::Over { provider, is_forced: self.is_forced, error: Box::new(error) }
     }
 
-    /// Opens the lanes' endpoints and hears of the other end's; nothing if one of the ends can't.
+    /// Opens the lanes' endpoints and receives the names of the other end's; `None` if one of the ends can't.
     pub(super) fn exchange_endpoints(
         &self,
         link: &mut Link,
@@ -307,7 +309,7 @@ impl AgreedFabric {
         let (pool, spec) = (&resources.pools[lane], &resources.context.spec);
         match resources.role {
             Role::Sink => OpenLane::of_sink(&wanted, pool.clone()),
-            // Who overhears a key can read all that it opens: sealed objects lie apart.
+            // An observer of a key can read all slots that it opens: sealed objects are in a separate pool.
             Role::Source if spec.protection == Protection::Private => {
                 let streams = resources.streams.len() / resources.pools.len();
                 let slots = (streams * SEALED_SLOTS).min(pool.slot_count());
@@ -320,7 +322,8 @@ impl AgreedFabric {
     }
 }
 
-/// Says what became of this end's endpoints, and hears the same of the other end's, which opens them meanwhile.
+/// Sends the outcome of opening this end's endpoints, and receives that of the other end, which opens its own
+/// meanwhile.
 fn exchange(link: &mut Link, said: FabricLanes, stall: Duration) -> Result<Control, SessionError> {
     say(link, Control::Fabric(said))?;
     loop {
@@ -337,7 +340,7 @@ fn asides(streams: Vec<Stream>, lane_count: usize, context: &SessionContext<'_>)
     deal(streams.into_iter().map(|stream| stream.into_aside(protection, cipher)), lane_count)
 }
 
-/// The source's hubs, and the ends of their streams.
+/// Returns the source's progress engines, and the endpoints of their connections.
 pub(super) fn source_transports(
     peered: Vec<PeeredLane>,
     streams: Vec<Stream>,
@@ -351,7 +354,7 @@ pub(super) fn source_transports(
     peered.into_iter().zip(asides).map(transport).collect()
 }
 
-/// The sink's hubs, and the ends of their streams.
+/// Returns the sink's progress engines, and the endpoints of their connections.
 pub(super) fn sink_transports(
     peered: Vec<PeeredLane>,
     streams: Vec<Stream>,

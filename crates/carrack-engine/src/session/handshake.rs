@@ -1,4 +1,4 @@
-//! The first words of a session, one after the other, with deadlines.
+//! The messages of the handshake, with their deadlines.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -16,25 +16,27 @@ use carrack_wire::{PREAMBLE_BYTES, Preamble, agreed_terms};
 use crate::error::{Again, SessionError};
 use crate::settings::Settings;
 
-/// Answers within the handshake take a round trip and a look at the storage.
+/// Replies within the handshake take a round trip and a look at the storage.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long ssh may take to start the other end where it can ask somebody: people type passwords and look for their tokens meanwhile.
+/// The time that ssh may take to start the other end at a terminal: people type passwords and look for their
+/// tokens meanwhile.
 const ASKING_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// How long a caller over ssh may take for its first word.
+/// The time that an initiator over ssh may take for its first message.
 const START_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// How long an end that found the connection broken looks for the other end's reason, which is there already.
+/// The time in which an end with a broken connection looks for the other end's reason, which has arrived by
+/// then.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// How long an end that refuses waits for the other to hear that.
+/// The time that a refusing end waits for the other to read the refusal.
 const PARTING: Duration = Duration::from_secs(1);
 
-/// What a login shell may print before carrack does.
+/// Bytes that a login shell may print before carrack does.
 const GREETING_BYTES_MAX: usize = 64 << 10;
 
-/// How much of an unexpected text is shown.
+/// Bytes of an unexpected text that are shown.
 const SHOWN_BYTES: usize = 200;
 
 /// Sends a message now.
@@ -42,7 +44,7 @@ pub(super) fn say(link: &mut Link, message: Control) -> Result<(), SessionError>
     say_within(link, message, ANSWER_TIMEOUT)
 }
 
-/// Refuses a list of names that does not fit into the message which it would travel in.
+/// Refuses a list of names that does not fit into its message.
 pub(super) fn check_list_fits(settings: &Settings, hello: &Hello) -> Result<(), SessionError> {
     if settings.selection.names.is_none() || hello.byte_count() <= CONTROL_BODY_BYTES_MAX {
         return Ok(());
@@ -54,14 +56,14 @@ pub(super) fn check_list_fits(settings: &Settings, hello: &Hello) -> Result<(), 
     ))
 }
 
-/// Sends a message, which the other end has to take within `patience`.
+/// Sends a message, which the other end must read within `patience`.
 pub(super) fn say_within(link: &mut Link, message: Control, patience: Duration) -> Result<(), SessionError> {
     link.queue_control(message.to_body());
     let sent = link.flush_by(Instant::now() + patience);
     sent.map_err(|error| broken(&error, SessionError::PeerGone, patience))
 }
 
-/// What a failure of the control channel means after `waited` at most.
+/// Returns the error for a failure of the control channel after a wait of `waited` at most.
 fn broken(error: &io::Error, otherwise: SessionError, waited: Duration) -> SessionError {
     match (error.kind(), TlsError::in_io(error)) {
         (_, Some(distrust)) => SessionError::Tls(distrust),
@@ -71,7 +73,7 @@ fn broken(error: &io::Error, otherwise: SessionError, waited: Duration) -> Sessi
     }
 }
 
-/// The next message; the other end's refusal is an error.
+/// Returns the next message. The other end's refusal is an error.
 pub(super) fn expect(link: &mut Link, pool: &SlotPool, deadline: Instant) -> Result<Control, SessionError> {
     let began = Instant::now();
     let body = match link.receive_control_by(pool, deadline) {
@@ -90,7 +92,8 @@ pub(super) fn expect(link: &mut Link, pool: &SlotPool, deadline: Instant) -> Res
     }
 }
 
-/// A connection that breaks is mostly the consequence of something that the other end has said before.
+/// Returns the other end's reason in place of a broken connection, if it was sent: a break is mostly the
+/// consequence of an earlier message.
 pub(super) fn explained(link: &mut Link, pool: &SlotPool, error: SessionError) -> SessionError {
     if !matches!(error, SessionError::PeerGone) {
         return error;
@@ -117,17 +120,17 @@ pub(super) fn send_preamble(link: &mut Link) -> Result<(), SessionError> {
         .map_err(|error| broken(&error, SessionError::PeerSilent, ANSWER_TIMEOUT))
 }
 
-/// Whose first word is waited for.
+/// The end whose first message is expected.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum FirstWord {
-    /// Of the end that was called, which may be silent for so long; a login shell may print something before.
+    /// The responder, which may be silent for this time; a login shell may print text before.
     OfResponder(Duration),
-    /// Of the end that calls.
+    /// The initiator.
     OfInitiator,
 }
 
 impl FirstWord {
-    /// A daemon that speaks TLS is there; ssh may have to ask somebody first.
+    /// A daemon with TLS is running already; ssh may ask the user first.
     fn patience(self, link: &Link) -> Duration {
         match self {
             FirstWord::OfResponder(stall) if !link.is_tls() && has_terminal() => stall.max(ASKING_TIMEOUT),
@@ -137,12 +140,13 @@ impl FirstWord {
     }
 }
 
-/// Whether ssh can ask somebody: it does so at the terminal of the process, wherever its standard input leads to.
+/// Returns true if ssh can ask the user: it does so at the process's terminal, even if its standard input is
+/// redirected.
 fn has_terminal() -> bool {
     File::open("/dev/tty").is_ok()
 }
 
-/// What an end that was started and says nothing comes to.
+/// Returns the error of an end that was started and sends nothing.
 fn mute(waited: Duration) -> SessionError {
     SessionError::Unreachable {
         message: format!("the other end was started and has said nothing for {} s", waited.as_secs()),
@@ -183,8 +187,9 @@ pub(super) fn receive_preamble(link: &mut Link, first: FirstWord) -> Result<(), 
     }
 }
 
-/// What the data connections are protected by. What the ends agreed on goes in: an end that was told something else gets
-/// keys that fit nowhere. `is_direct`: the ends share one control channel, whose secret goes in too.
+/// Derives the keys of the data connections. The agreed specification is an input: an end with another
+/// specification gets keys that match no others. `is_direct`: the ends share one control channel, whose
+/// secret is an input too.
 pub(super) fn session_keys(
     link: &Link,
     key: &SessionKey,
@@ -198,7 +203,7 @@ pub(super) fn session_keys(
     Ok(SessionKeys::derive(key, exporter.as_ref(), &terms))
 }
 
-/// For the time before the session, when nothing but control messages may come.
+/// A pool for the time before the session, when only control messages may arrive.
 pub(super) fn no_slots() -> Result<SlotPool, SessionError> {
     Ok(SlotPool::new(4096, 4096)?)
 }
@@ -209,7 +214,7 @@ pub(super) fn new_key() -> Result<SessionKey, SessionError> {
 
 /// Tells the other end that there will be no session.
 pub(super) fn refuse(link: &mut Link, error: &SessionError) {
-    // The other end may be gone; then nobody is left to be told.
+    // The other end may be gone.
     if say_within(link, Control::Refuse(error.to_message()), PARTING).is_ok() {
         link.part(Instant::now() + PARTING);
     }

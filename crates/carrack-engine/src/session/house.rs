@@ -1,4 +1,5 @@
-//! What an end that was called allows. Over ssh that is all that the user may; a daemon looks at who asks for what.
+//! The access policy of a responder. Over ssh it allows everything that the user may do; a daemon's depends
+//! on the caller and the request.
 
 use std::ffi::OsStr;
 use std::net::IpAddr;
@@ -14,67 +15,67 @@ use crate::grant_exchange::Sharing;
 use crate::settings::Settings;
 use crate::tuner_memory::History;
 
-/// What a caller wants to do with paths.
+/// An operation on paths that a caller requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deed {
     /// Read files and directories.
     Read,
-    /// Create and replace them.
+    /// Create and replace files and directories.
     Write,
-    /// Look at names, sizes and times.
+    /// List names, sizes and times.
     List,
-    /// Make a directory.
+    /// Create a directory.
     MakeDirectory,
     /// Remove files or directories.
     Remove,
-    /// Read files and tell their digests only.
+    /// Read files, and send only their digests.
     Verify,
 }
 
-/// What a caller asks for.
+/// A caller's request.
 #[derive(Debug)]
 pub struct Request<'a> {
-    /// What to do.
+    /// The operation.
     pub deed: Deed,
-    /// With what, as the caller wrote it.
+    /// Its paths, as the caller wrote them.
     pub paths: Vec<&'a [u8]>,
     /// A bearer token; empty for none.
     pub token: &'a str,
-    /// How the data would be protected; nothing where none travels but on the control channel.
+    /// The protection of the data; `None` if only the control channel carries data.
     pub protection: Option<Protection>,
-    /// What both ends are to agree on, if data is to be moved.
+    /// The specification on which both ends agree, if data is moved.
     pub spec: Option<&'a TransferSpec>,
-    /// What the caller would like of this end.
+    /// The caller's settings for this end.
     pub settings: Settings,
 }
 
-/// What the caller gets.
+/// The rights of an admitted caller.
 #[derive(Debug)]
 pub struct Admission {
-    /// Where paths begin.
+    /// The start of paths.
     pub base: Base,
     /// The paths, as this end knows them.
     pub paths: Vec<PathBuf>,
-    /// What this end does of what the caller would like.
+    /// The settings that this end accepts of the caller's.
     pub settings: Settings,
-    /// How data connections come in.
+    /// The way in which data connections arrive.
     pub door: Door,
-    /// Where, most promising first, beside this host's addresses.
+    /// Further addresses of this host, the most promising first.
     pub addresses: Vec<IpAddr>,
-    /// Where the caller is, if that is known.
+    /// The caller's address, if it is known.
     pub caller: Option<IpAddr>,
 }
 
-/// Decides about callers.
+/// Decides about requests of callers.
 pub trait House {
-    /// Admits the caller, or says why not.
+    /// Admits the caller, or returns the reason of a refusal.
     ///
     /// # Errors
-    /// [`SessionError::Refused`], which the caller is told.
+    /// [`SessionError::Refused`], which is sent to the caller.
     fn admit(&self, request: Request<'_>) -> Result<Admission, SessionError>;
 
-    /// The names of what the caller may see at the top, where that is a list of exports; nothing where `/` is a directory
-    /// as others are. Asked when the caller lists `/`.
+    /// The names that the caller may see at the top, if those are exports; `None` if `/` is an ordinary
+    /// directory. Called when the caller lists `/`.
     ///
     /// # Errors
     /// As [`House::admit`].
@@ -83,17 +84,17 @@ pub trait House {
         Ok(None)
     }
 
-    /// Whether the caller may have its objects moved over a fabric: endpoints are opened for it here that ask nobody who he is.
+    /// Returns true if the caller's objects may be moved over a fabric, whose endpoints authenticate no one.
     fn allows_fabric(&self) -> bool {
         false
     }
 }
 
-/// The house of the user who started this process, where everything is allowed that the system allows.
+/// The policy of the user who started this process: everything is allowed that the system allows.
 #[derive(Debug)]
 pub struct OwnHouse {
     protection_min: Protection,
-    /// The addresses of the ssh connection: the ones that are known to work between the two hosts.
+    /// The addresses of the ssh connection, which are known to work between the two hosts.
     caller: Option<IpAddr>,
     here: Option<IpAddr>,
     sharing: Option<Sharing>,
@@ -101,8 +102,8 @@ pub struct OwnHouse {
 }
 
 impl OwnHouse {
-    /// Of a process that ssh started (`SSH_CONNECTION`, see ssh(1)). Data is protected as `protection_min` says, or better;
-    /// less needs the user's word at this end too.
+    /// Creates the policy of a process that ssh started (`SSH_CONNECTION`, see ssh(1)). Data is protected by
+    /// `protection_min` or better; less must be allowed by the user at this end too.
     pub fn over_ssh(protection_min: Protection) -> OwnHouse {
         let value = std::env::var("SSH_CONNECTION").unwrap_or_default();
         let mut words = value.split(' ');
@@ -111,17 +112,17 @@ impl OwnHouse {
         OwnHouse { protection_min, caller, here, sharing: None, history: None }
     }
 
-    /// The same that asks for targets which others use too.
+    /// Adds the meta-scheduler for targets that others use too.
     pub fn with_sharing(self, sharing: Option<Sharing>) -> OwnHouse {
         OwnHouse { sharing, ..self }
     }
 
-    /// The same whose sources begin from what earlier ones have found out.
+    /// Adds the history from which sources begin with the results of earlier ones.
     pub fn with_history(self, history: Option<History>) -> OwnHouse {
         OwnHouse { history, ..self }
     }
 
-    /// Who called, by the address that ssh tells.
+    /// Returns the caller's address, from ssh.
     pub fn caller(&self) -> Option<IpAddr> {
         self.caller
     }
@@ -149,7 +150,7 @@ impl House for OwnHouse {
     }
 }
 
-/// Refuses data that would be less protected than `least`.
+/// Refuses data with less protection than `least`.
 pub fn check_protection(wanted: Option<Protection>, least: Protection) -> Result<(), SessionError> {
     match wanted {
         Some(wanted) if wanted < least => Err(SessionError::refused(
@@ -160,7 +161,8 @@ pub fn check_protection(wanted: Option<Protection>, least: Protection) -> Result
     }
 }
 
-/// Under ssh a path is relative to the home directory, where the session starts; empty means that directory.
+/// Under ssh a path is relative to the home directory, where the session starts; an empty path is that
+/// directory.
 fn own_path(bytes: &[u8]) -> PathBuf {
     if bytes.is_empty() { PathBuf::from(".") } else { Path::new(OsStr::from_bytes(bytes)).to_path_buf() }
 }

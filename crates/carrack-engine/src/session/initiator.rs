@@ -1,4 +1,5 @@
-//! The initiator, which the user started: it says hello, and decides what happens when no data connection can be made.
+//! The initiator, which the user started: it begins the handshake, and decides on the fallbacks when no data
+//! connection is possible.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -37,7 +38,7 @@ use crate::settings::{Peer, Transfer, TransferIdentity};
 use crate::sharing::Share;
 use crate::source::RootStorage;
 
-/// Has the process that `peer` leads to agree on a session.
+/// Agrees on a session with the process that `peer` leads to.
 pub(super) fn establish<'a>(
     transfer: &Transfer,
     role: Role,
@@ -72,7 +73,7 @@ struct Initiator<'a> {
     role: Role,
     host: &'a str,
     token: &'a str,
-    /// What carries the data where no data connection can be made.
+    /// The channel that carries the data if no data connection is possible.
     pipe: &'static str,
     key: SessionKey,
     slots: SlotPool,
@@ -80,7 +81,7 @@ struct Initiator<'a> {
     abort: &'a Abort,
 }
 
-/// What this end has looked at before it says hello.
+/// The storage that this end has examined before the handshake.
 enum Storage {
     Sink(Box<Destination>),
     Source(FileSystems),
@@ -123,7 +124,7 @@ impl Initiator<'_> {
         Ok(Agreement { end, streams, lane_count, fabric, placement })
     }
 
-    /// What is at this end, before anything is said.
+    /// Examines the storage at this end, before any message.
     fn look(&self) -> Result<Storage, SessionError> {
         let Transfer { settings, identity, destination, .. } = self.transfer;
         Ok(match self.role {
@@ -144,11 +145,11 @@ impl Initiator<'_> {
         }
     }
 
-    /// Says hello; the answer of an end that takes part.
+    /// Sends the hello, and returns the reply of an end that takes part.
     fn exchange_hello(&self, link: &mut Link, hello: Hello) -> Result<Welcome, SessionError> {
         let settings = &self.transfer.settings;
         check_list_fits(settings, &hello)?;
-        // Whoever does not listen may still have printed why.
+        // A process that is not carrack may still have printed a reason.
         let said = send_preamble(link).and_then(|()| say_within(link, Control::Hello(hello), settings.stall));
         receive_preamble(link, FirstWord::OfResponder(settings.stall))?;
         said?;
@@ -161,7 +162,7 @@ impl Initiator<'_> {
         }
     }
 
-    /// Settles with the other end where the tree goes.
+    /// Agrees with the other end on the place of the tree.
     fn prepare(
         &self,
         link: &mut Link,
@@ -218,7 +219,7 @@ impl Initiator<'_> {
         hello
     }
 
-    /// A port for the other end to dial; without one the data has other ways.
+    /// Opens a port for the other end to dial; without one there are other ways for the data.
     fn listen(&self) -> Option<(Listener, Listening)> {
         let transfer = self.transfer;
         let settings = &transfer.settings;
@@ -251,7 +252,7 @@ impl Initiator<'_> {
             Err(problem) => (Vec::new(), Some(problem)),
         };
         if streams.is_empty() {
-            // What carries the control channel protects the data too.
+            // The protection of the control channel covers the data too.
             let (transport, protection) = (self.pipe, Some(Protection::Private));
             self.observer.event(&Event::Connected {
                 streams: 0,
@@ -318,7 +319,7 @@ impl Initiator<'_> {
     }
 }
 
-/// The other end decided, within what this one has a use for.
+/// Returns the other end's decision, within the limit of this end.
 fn agreed_lane_count(wish: &Lanes, welcome: &Welcome) -> Result<usize, SessionError> {
     let most = wish.most.clamp(1, LANES_MAX as u32);
     match welcome.lanes {

@@ -1,8 +1,9 @@
-//! Where a transfer's journal lies, whether an earlier session left one, and whether somebody has it (L12).
+//! Access to a transfer's journal: its location, the search for an earlier session's, and the lock (L12).
 //!
-//! It lies beside the destination: in the directory that holds it if the transfer makes the destination or replaces a file, in the
-//! destination itself if that is a directory that was there before. So a journal tells, too, how the destination stood at
-//! first: `cp -r src new` means the same when it is run again and `new` exists by then.
+//! The journal is next to the destination: in its parent directory if the transfer creates the destination or
+//! replaces a file, and in the destination itself if that is a directory that existed before. So a journal
+//! also records the destination's first state: `cp -r src new` means the same when it is run again and `new`
+//! exists by then.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,42 +23,43 @@ use crate::error::SessionError;
 use crate::settings::{JournalSettings, Settings, TransferIdentity};
 use crate::sink::Records;
 
-/// How often a new journal is made where another run has one in this moment.
+/// Attempts to create a journal while another run creates one.
 const TRIES_MAX: u32 = 5;
 
-/// How long a session of the same run, which has lost its other end, may take to end when it is told to.
+/// The time that an earlier session of the same run, which has lost its other end, may take to end after the
+/// signal.
 const LAST_SESSION: Duration = Duration::from_secs(20);
 
-/// What a user is told who has to wait.
+/// The message to a user while the transfer waits.
 const WAITING: &str = "waiting for the earlier session of this transfer, which has the journal, to end";
 
 /// The access to a transfer's journal.
 pub(crate) struct JournalAccess {
     settings: JournalSettings,
     identity: TransferIdentity,
-    /// How long a session waits for an earlier one that has the journal.
+    /// The time that a session waits for an earlier session with the journal.
     patience: Duration,
-    /// A journal that can't be read, and its path for people.
+    /// A damaged journal: its directory, and its path for messages.
     damaged: Option<(OwnedFd, String)>,
-    /// The transfer is done without a journal.
+    /// The transfer continues without a journal.
     is_given_up: bool,
-    /// What the user has to know of it.
+    /// Warnings for the user.
     warnings: Vec<String>,
 }
 
 /// The journal of an earlier session.
 pub(crate) struct FoundJournal {
     directory: OwnedFd,
-    /// For people.
+    /// For messages.
     path: String,
     about: About,
 }
 
-/// An opened journal, with what it says unless it is new, or why it can't be had.
+/// An opened journal, with its records unless it is new, or the reason of a failure.
 type Opened = Result<(Journal, Option<Recovered>), JournalError>;
 
 impl JournalAccess {
-    /// Nothing if no journal is kept.
+    /// Returns `None` if no journal is kept.
     pub(crate) fn of(settings: &Settings, identity: Option<&TransferIdentity>) -> Option<JournalAccess> {
         let patience = settings.stall;
         let settings = Some(&settings.journal).filter(|journal| journal.is_on)?;
@@ -71,7 +73,7 @@ impl JournalAccess {
         })
     }
 
-    /// Looks for the journal of an earlier session with the destination `path`, which is a directory or is not. Changes nothing.
+    /// Looks for the journal of an earlier session with the destination `path`. Changes nothing.
     pub(crate) fn find(
         &mut self,
         base: &Base,
@@ -99,8 +101,9 @@ impl JournalAccess {
         Ok(None)
     }
 
-    /// Opens the journal that was found, or begins one. Before the destination is made. None in a directory that may not be
-    /// read (a drop box), where nobody could find it again, nor where it can't be kept.
+    /// Opens the found journal, or creates one, before the destination is created. Returns `None` for a
+    /// directory that may not be read (a drop box), where a later session could not find the journal, and if
+    /// a journal is not possible.
     pub(crate) fn records(
         &mut self,
         base: &Base,
@@ -129,17 +132,18 @@ impl JournalAccess {
         self.begin(base, path, place, &session, wait)
     }
 
-    /// What the user has to know of the journal.
+    /// Takes the warnings for the user.
     pub(crate) fn take_warnings(&mut self) -> Vec<String> {
         std::mem::take(&mut self.warnings)
     }
 
-    /// Whether several sessions carry the transfer at the same time.
+    /// Returns true if several sessions carry the transfer at the same time.
     pub(crate) fn is_shared(&self) -> bool {
         self.identity.is_shared
     }
 
-    /// Begins the journal of this session, in the directory where the other sessions of the transfer have theirs.
+    /// Creates the journal of this session, in the directory with the journals of the transfer's other
+    /// sessions.
     pub(crate) fn shared_records(
         &self,
         base: &Base,
@@ -161,13 +165,13 @@ impl JournalAccess {
         Ok(Records { journal, recovered: None, path: shown, tag, siblings: Some(directory) })
     }
 
-    /// What temporary names are known by.
+    /// The tag of temporary names.
     fn tag(&self) -> u16 {
         let [a, b, ..] = self.identity.id.0;
         u16::from_be_bytes([a, b])
     }
 
-    /// The journal's path, for people, if it lies in `directory`.
+    /// Returns the journal's path in `directory`, for messages.
     fn path_in(&self, directory: &Path) -> String {
         let path = directory.join(file_name(self.identity.id));
         carrack_model::escape(path.as_os_str().as_bytes())
@@ -206,7 +210,7 @@ impl JournalAccess {
         Records { journal, recovered, path, tag: self.tag(), siblings: None }
     }
 
-    /// The transfer is done without a journal that can't be used. One that the user has named a directory for is needed.
+    /// Continues without a journal that can't be used. If the user has named its directory, this is an error.
     fn give_up(&mut self, path: &str, error: JournalError) -> Result<(), SessionError> {
         if self.settings.directory.is_some() || !error.is_dispensable() {
             return Err(SessionError::journal(path)(error));
@@ -250,13 +254,13 @@ impl JournalAccess {
         let mut opened = Err(JournalError::Busy(None));
         for _ in 0..TRIES_MAX {
             opened = match self.create(directory.as_fd(), &about, session) {
-                // Another run begins or has begun in this moment.
+                // Another run creates or has created a journal in this moment.
                 Err(JournalError::Exists | JournalError::Busy(_)) => {
                     let opened = self.go_on(directory.as_fd(), &shown, about.id, session, wait)?;
                     match peek(directory.as_fd(), about.id).ok().flatten() {
                         Some(other) if other.place == about.place => opened,
                         Some(_) => Err(JournalError::Busy(None)),
-                        // It has come to its end meanwhile.
+                        // That run has ended meanwhile.
                         None => continue,
                     }
                 }
@@ -270,10 +274,11 @@ impl JournalAccess {
         }
     }
 
-    /// A new journal, which says nothing yet.
+    /// Creates a journal, which has no records yet.
     fn create(&self, directory: BorrowedFd<'_>, about: &About, session: &SessionInfo) -> Opened {
         let journal = Journal::create(directory, about, session)?;
-        // Before the destination is made: with its journal it will be known as what it is.
+        // The journal is durable before the destination is created, so that a later session knows that this
+        // transfer created it.
         let synced = match self.settings.durability {
             Durability::End => Ok(()),
             _ => sync_directory(directory),
@@ -281,14 +286,15 @@ impl JournalAccess {
         match synced {
             Ok(()) => Ok((journal, None)),
             Err(error) => {
-                // It would stay behind.
+                // A journal without use must not stay.
                 let _ = journal.remove();
                 Err(JournalError::Failed { doing: "writing back", source: io::Error::other(error) })
             }
         }
     }
 
-    /// Opens a journal; while another session has it, waits. One of the same run that has lost its other end is told to end.
+    /// Opens a journal, and waits while another session has it. A session of the same run that has lost its
+    /// other end gets a signal to end.
     fn go_on(
         &self,
         directory: BorrowedFd<'_>,
@@ -320,13 +326,14 @@ impl JournalAccess {
 }
 
 impl FoundJournal {
-    /// Whether the transfer made the destination.
+    /// Returns true if the transfer created the destination.
     pub(crate) fn made_destination(&self) -> bool {
         self.about.place == 1
     }
 }
 
-/// The directory in the destination where the sessions of one transfer have their journals, if several carry it.
+/// Returns the name of the directory in the destination for the journals of a transfer that several sessions
+/// carry.
 pub fn shared_journals(id: TransferId) -> String {
     format!(".carrack-{id}.journals")
 }
@@ -353,7 +360,7 @@ fn open(base: &Base, path: &Path) -> io::Result<OwnedFd> {
     root.open_directory(&RelPath::root())
 }
 
-/// Where this host knows the directory, for people; empty where that can't be told.
+/// Returns the directory's path on this host, for messages; empty if it is unknown.
 fn absolute(base: &Base, path: &Path) -> Vec<u8> {
     base.path_for_people(path).into_os_string().into_encoded_bytes()
 }
@@ -364,7 +371,7 @@ fn end_process(session: &SessionInfo) {
         && is_other
         && let Some(pid) = i32::try_from(session.pid).ok().and_then(Pid::from_raw)
     {
-        // It may have ended by itself meanwhile, or be another user's: then its end is waited for.
+        // The process may have ended, or belong to another user: then its end is waited for.
         let _ = kill_process(pid, Signal::TERM);
     }
 }

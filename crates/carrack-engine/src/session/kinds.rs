@@ -2,7 +2,7 @@
 
 use carrack_storage::BrowsedKind;
 
-/// The kinds of what stands under a name, in all messages that tell it.
+/// The kinds of entries in all messages that describe one.
 pub(super) const KINDS: [(u32, BrowsedKind); 7] = [
     (0, BrowsedKind::Other),
     (1, BrowsedKind::File),

@@ -1,8 +1,8 @@
-//! How many lanes a session has, and how each comes to a link of its own.
+//! The number of a session's lanes, and a link for each of them.
 //!
-//! Both ends say what they would like; the one that was called decides (N7). Where there are several lanes, their control
-//! messages share the session's link: a relay, on a thread of its own, carries each lane's messages between that link and
-//! the lane, and knows nothing of what they say.
+//! Both ends send their wishes, and the responder decides (N7). Several lanes share the session's link: a
+//! relay, on its own thread, carries each lane's control messages between that link and the lane, and does
+//! not decode them.
 
 use std::os::fd::OwnedFd;
 use std::thread::{self, JoinHandle};
@@ -18,14 +18,14 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use crate::error::{STARTING_A_THREAD, SessionError};
 use crate::settings::Settings;
 
-/// Messages that may wait for a link before those that follow are left where they are.
+/// Messages that may wait for a link before further ones are left unread.
 const QUEUE_MAX: usize = 256;
 
-/// How long the last messages may take when all lanes have ended.
+/// The time for the last messages after all lanes have ended.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
-/// What this end would like: a lane for each of so many places of its machine, where storage would like `depth` requests
-/// at a time.
+/// Returns this end's wish: a lane for each of `places` places of its machine, if the storage can use `depth`
+/// requests at a time.
 pub(super) fn wish(settings: &Settings, places: usize, depth: u32, slot_bytes: u32) -> Lanes {
     let by_requests = match settings.scheduling.in_flight_max {
         0 => u32::MAX,
@@ -41,13 +41,13 @@ pub(super) fn wish(settings: &Settings, places: usize, depth: u32, slot_bytes: u
     Lanes { wanted: places as u32, most }
 }
 
-/// As many lanes as the machine with more places for them would like, if both ends have a use for them.
+/// Returns the number of lanes that the machine with more places wishes for, within both ends' limits.
 pub(super) fn agree(here: Lanes, there: Lanes) -> usize {
     let wanted = here.wanted.max(there.wanted);
     wanted.min(here.most).min(there.most).clamp(1, LANES_MAX as u32) as usize
 }
 
-/// Two ends of a link within this process.
+/// Creates the two ends of a link within this process.
 pub(super) fn link_pair(slot_bytes: u32) -> Result<(Link, Link), SessionError> {
     let make = || -> std::io::Result<(Link, Link)> {
         let (here, there) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
@@ -57,7 +57,7 @@ pub(super) fn link_pair(slot_bytes: u32) -> Result<(Link, Link), SessionError> {
     make().map_err(SessionError::local("making a link"))
 }
 
-/// A link for each lane; all of them lead to `link`, the only lane's is `link` itself.
+/// Returns a link for each lane; all of them lead to `link`. The link of a single lane is `link` itself.
 pub(super) fn lane_links(
     link: Link,
     lane_count: usize,
@@ -75,28 +75,28 @@ pub(super) fn lane_links(
     Ok((inner, Some(RelayThread(Some(started)))))
 }
 
-/// The relay's thread. Dropped, it is waited for: it ends when all lanes have dropped their links.
+/// The relay's thread. Dropping it waits for its end, which comes when all lanes have dropped their links.
 pub(super) struct RelayThread(Option<JoinHandle<()>>);
 
 impl Drop for RelayThread {
     fn drop(&mut self) {
         if let Some(thread) = self.0.take() {
-            // It can't panic but by a defect; then the lanes have found their links closed.
+            // It panics only by a defect; the lanes have found their links closed then.
             let _ = thread.join();
         }
     }
 }
 
-/// Carries control messages between the session's link and the lanes'.
+/// Carries control messages between the session's link and the lanes' links.
 struct Relay {
     link: Link,
-    /// Nothing for a lane that has ended.
+    /// `None` for a lane that has ended.
     lanes: Vec<Option<Link>>,
-    /// Never used: objects don't travel on these links.
+    /// Never used: no objects are sent on these links.
     slots: SlotPool,
 }
 
-/// What one turn of the relay came to.
+/// The outcome of a turn of the relay.
 #[derive(PartialEq, Eq)]
 enum Turn {
     GoOn,
@@ -105,14 +105,14 @@ enum Turn {
 }
 
 impl Relay {
-    /// Until all lanes have ended, or the other end is gone.
+    /// Runs until all lanes have ended, or the other end is gone.
     fn run(mut self) {
         while self.lanes.iter().any(Option::is_some) {
             if self.turn() == Turn::Lost {
                 return;
             }
         }
-        // The other end may be gone; then nobody is left to be told.
+        // The other end may be gone.
         let _ = self.link.flush_by(Instant::now() + LAST_WORDS);
     }
 
@@ -132,7 +132,7 @@ impl Relay {
         Turn::GoOn
     }
 
-    /// Whether every lane takes what may come from the other end.
+    /// Returns true if every lane reads its messages fast enough.
     fn lanes_keep_up(&self) -> bool {
         self.lanes.iter().flatten().all(|link| link.queued_count() < QUEUE_MAX)
     }
@@ -144,7 +144,8 @@ impl Relay {
     fn sleep(&self) -> rustix::io::Result<()> {
         let reads = |yes: bool| if yes { PollFlags::IN } else { PollFlags::empty() };
         let writes = |link: &Link| if link.queued_count() > 0 { PollFlags::OUT } else { PollFlags::empty() };
-        // One that is not to be read is left out: poll would report at once, and again, that its other end has left.
+        // A link that must not be read is left out: poll would report again and again that its other end has
+        // left.
         let mut fds = Vec::new();
         let mut add = |fd, wanted: PollFlags| {
             if !wanted.is_empty() {
@@ -167,7 +168,7 @@ impl Relay {
             match self.link.receive(&self.slots) {
                 Ok(LinkInput::Control { lane, body }) => match self.lanes.get_mut(lane as usize) {
                     Some(Some(link)) => link.queue_control(body),
-                    // What was said to a lane that has ended was said too late.
+                    // The message to a lane that has ended came too late.
                     Some(None) => {}
                     None => return Turn::Lost,
                 },
@@ -178,7 +179,7 @@ impl Relay {
         Turn::GoOn
     }
 
-    /// What the other end said before it went reaches the lanes.
+    /// Sends the other end's last messages to the lanes.
     fn last_words(&mut self) -> Turn {
         for link in self.lanes.iter_mut().flatten() {
             let _ = link.flush_by(Instant::now() + LAST_WORDS);
@@ -218,7 +219,7 @@ mod tests {
         assert!(two(wish(Scheduling { rate: 1, target_rate: 1, ..Scheduling::default() })));
         let policy = PolicyChoice::Adaptive { nice: true };
         assert!(two(wish(Scheduling { policy, in_flight_max: 2, ..Scheduling::default() })));
-        // Each lane has a request of its own.
+        // Each lane has a different request.
         assert_eq!(wish(Scheduling { in_flight_max: 1, ..Scheduling::default() }).most, 1);
     }
 }

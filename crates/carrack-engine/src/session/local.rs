@@ -1,4 +1,4 @@
-//! Both ends in this process: the same engine at each, every lane joined by a link and endpoints of its own.
+//! Both ends in this process: the same engine at each, with a link and endpoints for every lane.
 
 use carrack_machine::SlotPool;
 use carrack_model::limits::STREAMS_NEAR;
@@ -22,7 +22,7 @@ use crate::report::Observer;
 use crate::settings::{Settings, Transfer};
 use crate::sharing::Share;
 
-/// Has both ends agree, as two processes would.
+/// Lets both ends agree, as two processes would.
 pub(super) fn establish<'a>(
     transfer: &Transfer,
     observer: &'a dyn Observer,
@@ -51,13 +51,14 @@ pub(super) fn establish<'a>(
         cipher: None,
     });
     source.report_notices(observer);
-    // Both ends take their turns as one.
+    // Both ends are one client of the meta-scheduler.
     let share = Share::begin(&settings, None)?;
     let context = SessionContext { spec: spec.clone(), settings, observer: Some(observer), abort, share };
     join(source, sink, placement, lane_count, context)
 }
 
-/// The lanes' places. Both ends stand on one machine: one placement serves the two, lane by lane.
+/// Returns the placement of the lanes. Both ends are on one machine, so one placement serves the two, lane by
+/// lane.
 fn place(
     settings: &Settings,
     source: &PreparedSource,
@@ -74,7 +75,7 @@ fn place(
     Ok((host.place(&demand)?, lane_count))
 }
 
-/// Joins the lanes of both ends.
+/// Connects the lanes of both ends.
 fn join(
     source: PreparedSource,
     sink: PreparedSink,

@@ -1,19 +1,20 @@
-//! Sessions: how their ends agree, in the ways that exist so far: one end calls another one over a control channel, both are in
-//! this process, or this process controls two far ones. What follows is the matter of [`crate::source`] and [`crate::sink`].
+//! Sessions: the agreement of their ends, in three ways: an initiator connects to a responder over a control
+//! channel, both ends are in this process, or this process controls two far ends. The work after that is done
+//! by [`crate::source`] and [`crate::sink`].
 //!
-//! A caller that only wants to look around, or to make or remove something, says so instead ([`browse`]).
+//! An initiator that only lists, creates or removes entries sends another request ([`browse`]).
 //!
-//! Hello (what is to be done) → Welcome (what the other end is like) → Place (where the tree goes; with the source at
-//! the other end it comes with the Welcome) → data connections → objects.
+//! Hello (the request) → Welcome (the state of the other end) → Place (the place of the tree; sent with the
+//! Welcome if the source is at the other end) → data connections → objects.
 //!
-//! | file | its part |
+//! | file | contents |
 //! | --- | --- |
 //! | [`initiator`], [`responder`] | both ends agree over the control channel: an [`agreement::Agreement`] |
 //! | [`local`] | both ends agree within this process |
-//! | [`prepared`] | an end whose storage was looked at |
-//! | [`agreement`] | what was agreed on becomes lanes |
+//! | [`prepared`] | an end whose storage was examined |
+//! | [`agreement`] | the step from an agreement to lanes |
 //! | [`established`] | the session, from which every end starts |
-//! | [`third_party`] | two far ends agree through this process, which has none |
+//! | [`third_party`] | two far ends agree through this process, which is neither |
 
 mod agreement;
 mod browse;
@@ -53,7 +54,7 @@ pub use journal_access::shared_journals;
 pub use outcome::{Advance, Outcome};
 use responder::Answer;
 
-/// Copies within this host: both ends in this process.
+/// Copies within this host: both ends are in this process.
 pub fn copy_local(transfer: &Transfer, observer: &dyn Observer, abort: &Abort) -> Outcome {
     clear_umask();
     Outcome::of(local::establish(transfer, observer, abort).and_then(EstablishedSession::run))
@@ -71,12 +72,12 @@ pub fn copy_with_peer(
     Outcome::of(initiator::establish(transfer, role, peer, observer, abort).and_then(EstablishedSession::run))
 }
 
-/// Has one far end copy to another; both run [`serve`].
+/// Copies from one far end to another; both run [`serve`].
 pub fn copy_between(transfer: &Transfer, ends: FarEnds, observer: &dyn Observer, abort: &Abort) -> Outcome {
     Outcome::of(third_party::run(transfer, ends, observer, abort))
 }
 
-/// Answers one session on a channel, such as standard input and output under ssh, as far as `house` allows.
+/// Serves one session on a channel, such as standard input and output under ssh, as far as `house` allows.
 pub fn serve(channel: Channel, house: &dyn House, abort: &Abort) -> Outcome {
     Outcome::of(responder::answer(channel, house, abort).and_then(|answer| match answer {
         Answer::Session(session) => session.run(),

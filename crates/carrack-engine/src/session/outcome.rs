@@ -8,7 +8,7 @@ use crate::error::SessionError;
 /// The furthest stage that a session reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Advance {
-    /// It never stood.
+    /// It was not established.
     None,
     /// Both ends had agreed on everything.
     Stood,
@@ -19,11 +19,11 @@ pub enum Advance {
 /// The end of a transfer.
 #[derive(Debug)]
 pub struct Outcome {
-    /// The work that was done, as far as this end knows.
+    /// The completed work, as far as this end knows.
     pub summary: Summary,
     /// Success if everything was tried; failures of single entries are in the summary.
     pub result: Result<(), SessionError>,
-    /// The furthest stage that it reached.
+    /// The furthest stage that the session reached.
     pub advance: Advance,
 }
 
@@ -41,7 +41,7 @@ impl Outcome {
         }
     }
 
-    /// Of a session that never stood.
+    /// Returns the outcome of a session that was not established.
     pub fn failed(error: SessionError) -> Outcome {
         Outcome { summary: Summary::default(), result: Err(error), advance: Advance::None }
     }

@@ -1,4 +1,4 @@
-//! Where each source goes: the meaning of the last path component, as scp and rsync have it. Pure.
+//! The place of each source: the meaning of the last path component, as in scp and rsync. Pure.
 //!
 //! | destination | one file | one directory | several |
 //! | --- | --- | --- | --- |
@@ -6,14 +6,15 @@
 //! | a directory, or written with a trailing slash | goes in | goes in | go in |
 //! | something else | replaces it | refused | refused |
 //!
-//! A directory written with a trailing slash stands for its contents: they go where it would have gone. With `--no-target-directory` the only
-//! source becomes the destination, whatever is there: the contents of a directory go into a directory that is there, and a file into none.
+//! A directory written with a trailing slash means its contents: they are placed where the directory would
+//! have been. With `--no-target-directory` the only source becomes the destination, whichever entry exists
+//! there: the contents of a directory are placed in an existing directory, and a file is not.
 
 use std::collections::HashSet;
 
 use carrack_model::{Arrival, Nesting, RelPath, escape};
 
-/// What stands at the destination.
+/// The entry at the destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DestinationState {
     Nothing,
@@ -21,7 +22,7 @@ pub(crate) enum DestinationState {
     Other,
 }
 
-/// What the source has to know of the destination.
+/// The facts about a destination that the source needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DestinationFacts {
     pub(crate) state: DestinationState,
@@ -31,7 +32,7 @@ pub(crate) struct DestinationFacts {
     pub(crate) name: Vec<u8>,
 }
 
-/// What is known of one source.
+/// The facts about one source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SourceFacts {
     pub(crate) is_directory: bool,
@@ -41,27 +42,27 @@ pub(crate) struct SourceFacts {
     pub(crate) name: Vec<u8>,
 }
 
-/// Where paths begin at the sink.
+/// The directory where paths begin at the sink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PlaceRoot {
     /// The destination, a directory that exists.
     Destination,
-    /// The destination, to be created.
+    /// The destination, which will be created.
     NewDestination,
-    /// The directory that holds the destination.
+    /// The parent directory of the destination.
     Parent,
 }
 
-/// Where one source goes, beneath the root.
+/// The place of one source, beneath the root.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Placement {
-    /// A directory's contents go into this directory.
+    /// A directory's contents are placed in this directory.
     Tree(RelPath),
     /// A file or link gets this name in the root.
     Name(Vec<u8>),
 }
 
-/// Why the sources can't go there.
+/// The reason why the sources can't be placed at the destination.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PlaceError {
     #[error("the destination is not a directory")]
@@ -88,8 +89,8 @@ impl PlaceError {
     }
 }
 
-/// Decides for all sources; `typed_count` is how many the user typed, readable or not. With `becomes_it` the only source becomes the
-/// destination.
+/// Decides for all sources; `typed_count` counts the typed ones, readable or not. With `becomes_it` the only
+/// source becomes the destination.
 pub(crate) fn place(
     sources: &[SourceFacts],
     typed_count: usize,
@@ -119,7 +120,7 @@ pub(crate) fn place(
     }
 }
 
-/// What the user has to know of it.
+/// Returns the place as it is reported to the user.
 pub(crate) fn arrival(
     sources: &[SourceFacts],
     typed_count: usize,

@@ -1,4 +1,4 @@
-//! An end before the session is established: its storage was looked at, and the place of the tree is settled.
+//! An end before the session is established: its storage was examined, and the place of the tree is decided.
 
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ use crate::settings::Settings;
 use crate::sink::{SinkPlace, SinkSetup};
 use crate::source::{RootStorage, SinkCapacity, SourceSetup};
 
-/// The end of this process, where the other one is another process.
+/// The end of this process, if the other end is another process.
 pub(super) enum PreparedEnd {
     Source(Box<PreparedSource>),
     Sink(Box<PreparedSink>),
@@ -37,16 +37,16 @@ pub(super) struct PreparedSource {
     place: PlaceRoot,
 }
 
-/// A sink that knows where the tree goes.
+/// A sink with the place of the tree.
 pub(super) struct PreparedSink {
-    /// The destination is in it once [`PreparedSink::open`] was called.
+    /// It has the destination's root after [`PreparedSink::open`].
     pub(super) setup: SinkSetup,
     destination: Destination,
     place: PlaceRoot,
 }
 
 impl PreparedSource {
-    /// Looks at the sources, and settles where they go at a destination like `sink`.
+    /// Examines the sources, and decides on their place at a destination like `sink`.
     pub(super) fn new(
         base: &Base,
         paths: &[PathBuf],
@@ -86,7 +86,7 @@ impl PreparedSource {
         self.notices.iter().for_each(|notice| observer.event(&Event::Notice(notice.clone())));
     }
 
-    /// The place of the tree, for the sink.
+    /// Returns the place of the tree, for the sink.
     pub(super) fn place_message(&self) -> Place {
         Place {
             root: match self.place {
@@ -105,8 +105,8 @@ impl PreparedSource {
 }
 
 impl PreparedSink {
-    /// Takes the place that the source names. `asked` are the sources as typed, if this end named them: a source may send
-    /// nothing else.
+    /// Takes the place that the source names. `asked` are the sources as typed, if this end named them: a
+    /// source may send nothing else.
     pub(super) fn new(
         destination: Destination,
         spec: &TransferSpec,
@@ -136,7 +136,8 @@ impl PreparedSink {
         Ok(PreparedSink { setup, destination, place })
     }
 
-    /// Opens the destination, and makes it if need be; a dry run looks at most. Not before the data has a way there.
+    /// Opens the destination, and creates it if necessary; a dry run reads at most. Called when the data has
+    /// a connection.
     pub(super) fn open(&mut self, spec: &TransferSpec, wait: &mut Wait<'_>) -> Result<(), SessionError> {
         assert!(self.setup.place.root.is_none(), "a destination is opened once");
         if !spec.dry_run {
@@ -151,7 +152,7 @@ impl PreparedSink {
 }
 
 impl PreparedEnd {
-    /// Opens what it writes to.
+    /// Opens the destination of a sink.
     pub(super) fn open(&mut self, spec: &TransferSpec, wait: &mut Wait<'_>) -> Result<(), SessionError> {
         match self {
             PreparedEnd::Source(_) => Ok(()),
@@ -159,7 +160,7 @@ impl PreparedEnd {
         }
     }
 
-    /// The demand on its lanes.
+    /// Returns the demand of its lanes.
     pub(super) fn demand<'a>(
         &'a self,
         settings: &Settings,
@@ -188,7 +189,7 @@ impl PreparedEnd {
     }
 }
 
-/// The place that the source names for its tree.
+/// Returns the event for the place that the source names.
 pub(super) fn placed(message: Place) -> Event {
     Event::Placed(Arrival {
         name: message.name.map(Vec::into_boxed_slice),
@@ -200,7 +201,7 @@ pub(super) fn placed(message: Place) -> Event {
     })
 }
 
-/// Tells the one who watches which metadata a source that was called does not tell.
+/// Reports to the observer the metadata that a source at the other end does not send.
 pub(super) fn tell_lacking(settings: &Settings, kept: u32, observer: &dyn Observer) {
     let notice = lacking(settings.fidelity.kept, Kept::from_bits(kept), "source");
     notice.into_iter().for_each(|notice| observer.event(&Event::Notice(notice)));

@@ -1,4 +1,4 @@
-//! The responder: it welcomes the initiator, or says why not.
+//! The responder: it accepts the initiator, or sends the reason of a refusal.
 
 use std::ffi::OsStr;
 use std::net::IpAddr;
@@ -37,15 +37,15 @@ use crate::role::Role;
 use crate::settings::{Settings, TransferIdentity};
 use crate::sharing::Share;
 
-/// The answer to an initiator.
+/// The outcome of serving an initiator.
 pub(super) enum Answer<'a> {
-    /// The session that it asked for, which has not begun.
+    /// The requested session, which has not begun.
     Session(Box<EstablishedSession<'a>>),
-    /// A session in which nothing is copied, and which is over.
+    /// A session that copies nothing, and has ended.
     Over(Box<Ended>),
 }
 
-/// Answers one initiator.
+/// Serves one initiator.
 pub(super) fn answer<'a>(
     channel: Channel,
     house: &dyn House,
@@ -81,7 +81,7 @@ pub(super) fn answer<'a>(
     Ok(Answer::Session(Box::new(agreement.establish(link, context)?)))
 }
 
-/// From here on a transfer may create files.
+/// Handles a hello. From here on a transfer may create files.
 fn answer_hello(
     link: &mut Link,
     house: &dyn House,
@@ -95,7 +95,7 @@ fn answer_hello(
     Ok((agreed.map_err(|error| explained(link, &responder.slots, error))?, responder))
 }
 
-/// The sources that patterns stand for here.
+/// Returns the sources that match the patterns at this end.
 fn expanded(base: &Base, typed: &[PathBuf]) -> Result<Vec<PathBuf>, SessionError> {
     let expand = |path: &PathBuf| {
         let shown = escape(path.as_os_str().as_bytes());
@@ -107,7 +107,7 @@ fn expanded(base: &Base, typed: &[PathBuf]) -> Result<Vec<PathBuf>, SessionError
     typed.iter().map(expand).collect::<Result<Vec<_>, _>>().map(|paths| paths.concat())
 }
 
-/// The end of a session in which nothing was copied.
+/// Returns the end of a session that copied nothing.
 fn browsed(failed_count: u64) -> Box<Ended> {
     let mut both = BothEnds::default();
     both.source.entries_failed = failed_count;
@@ -118,18 +118,18 @@ struct Responder {
     role: Role,
     spec: TransferSpec,
     settings: Settings,
-    /// What it was admitted to.
+    /// The admitted base directory.
     base: Base,
     paths: Vec<PathBuf>,
-    /// The sources, where they are a third one's.
+    /// The requested sources, for a session between two far ends.
     asked: Vec<PathBuf>,
-    /// How data connections come in, and where beside this host's addresses. Nothing once it is open.
+    /// The way in which data connections arrive, and further addresses of this host. `None` once it is open.
     door: Option<(Door, Vec<IpAddr>)>,
-    /// The initiator's address, if that is known and it is the initiator who has data connections.
+    /// The initiator's address, if it is known and the initiator is an end of the session.
     initiator: Option<IpAddr>,
     key: SessionKey,
     slots: SlotPool,
-    /// The initiator may have a fabric here.
+    /// True if the policy allows a fabric for the initiator.
     allows_fabric: bool,
     hello: Hello,
 }
@@ -169,7 +169,7 @@ impl Responder {
         })
     }
 
-    /// Which end dials first.
+    /// Returns the end that dials first.
     fn first_dialer(&self) -> FirstDialer {
         first_dialer(self.spec.dial_from, self.role.other())
     }
@@ -178,7 +178,7 @@ impl Responder {
         let listens = self.first_dialer() == FirstDialer::Initiator && !self.spec.dry_run;
         let door = self.door.take().filter(|_| listens);
         let segment_bytes = self.settings.segment_bytes;
-        // Without a port the initiator finds nobody listening, says so, and the data takes the pipe.
+        // Without a port the initiator can't connect, reports that, and the control channel carries the data.
         let (listener, listening) =
             door.and_then(|(door, addresses)| listen(door, &addresses, segment_bytes).ok()).unzip();
         let choice = fabric::choose(self.hello.fabric.as_ref(), self.allows_fabric);
@@ -200,7 +200,7 @@ impl Responder {
         Ok(Agreement { end, streams, lane_count, fabric, placement })
     }
 
-    /// This end is the sink: it says what the destination is like, and hears where the tree goes.
+    /// Serves a source: sends the destination's state, and receives the place of the tree.
     fn welcome_source(
         &self,
         link: &mut Link,
@@ -218,13 +218,13 @@ impl Responder {
         let Control::Place(place) = expect(link, &self.slots, Instant::now() + self.settings.stall)? else {
             return Err(SessionError::Protocol("no place".into()));
         };
-        // Of a third party the initiator says what it may send.
+        // The initiator of a third-party transfer names the entries that the source may send.
         let asked = self.hello.third_party.then_some(&*self.asked);
         let sink = PreparedSink::new(destination, &self.spec, &place, asked)?;
         Ok((PreparedEnd::Sink(Box::new(sink)), lane_count))
     }
 
-    /// This end is the source: it knows the destination from the hello, and says where the tree goes.
+    /// Serves a sink: takes the destination's state from the hello, and sends the place of the tree.
     fn welcome_sink(
         &mut self,
         link: &mut Link,
@@ -244,7 +244,8 @@ impl Responder {
         Ok((PreparedEnd::Source(Box::new(source)), lane_count))
     }
 
-    /// As many lanes as both ends would like, where the storage here would like `depth` requests at a time.
+    /// Returns the number of lanes by both ends' wishes; the storage at this end can use `depth` requests at
+    /// a time.
     fn lane_count(&self, placement: &HostPlacement, depth: u32) -> usize {
         let here = lanes::wish(&self.settings, placement.lane_places(), depth, self.spec.slot_bytes);
         lanes::agree(here, self.hello.lanes.unwrap_or(here))

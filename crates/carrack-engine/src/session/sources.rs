@@ -1,4 +1,4 @@
-//! The sources as the user typed them become roots for the scan; what can't be copied is set aside as failures.
+//! The conversion of the typed sources into roots for the scan. Sources that can't be copied become failures.
 
 use std::collections::HashSet;
 use std::io;
@@ -20,10 +20,10 @@ use crate::error::SessionError;
 
 const PART_HINT: &str = "name one regular file, or leave --offset and --length out";
 
-/// Sources that are named when none of them can be copied.
+/// Sources that are named in the error if none of them can be copied.
 const REASONS_MAX: usize = 20;
 
-/// What is copied, and where to.
+/// The sources and their places.
 pub(crate) struct Sources {
     pub(crate) roots: Vec<ScanRoot>,
     pub(crate) place: PlaceRoot,
@@ -32,12 +32,13 @@ pub(crate) struct Sources {
     pub(crate) notices: Vec<Notice>,
     /// A directory that the scan must not enter.
     pub(crate) destination: Option<Identity>,
-    /// What the scan will have seen, where something is to be deleted.
+    /// The record of the scan, if entries may be deleted.
     pub(crate) record: Option<Arc<ScanRecord>>,
 }
 
 impl Sources {
-    /// Notes what is mounted now, and has the scan note what it sees, if something is to be deleted in a run that began at `begun`.
+    /// Notes the present mounts, and lets the scan record the entries that it finds, if entries may be
+    /// deleted. `begun`: the start of the run.
     pub(crate) fn keep_record(
         &mut self,
         spec: &TransferSpec,
@@ -52,17 +53,17 @@ impl Sources {
     }
 }
 
-/// One source that exists.
+/// An existing source.
 struct Found {
     path: PathBuf,
     facts: SourceFacts,
-    /// A link is followed.
+    /// True if a link is followed.
     follow: bool,
     identity: Identity,
 }
 
-/// Looks at every source and decides where it goes. With `follows` links are what they lead to, also those within a source; beneath a base
-/// as far as they stay there, if it follows any.
+/// Examines every source and decides on its place. With `follows` links are followed, also those within a
+/// source; beneath a base only if they stay there, and if the base follows links.
 pub(crate) fn resolve(
     base: &Base,
     typed: &[PathBuf],
@@ -113,7 +114,7 @@ pub(crate) fn resolve(
 }
 
 impl Sources {
-    /// Refuses a deletion in the directory that a source lies in: it would take the source, too.
+    /// Refuses a deletion in the directory that contains a source, which would be deleted too.
     fn check_outside(&self) -> Result<(), SessionError> {
         let Some(destination) = self.destination else { return Ok(()) };
         let trees = || {
@@ -145,7 +146,7 @@ impl Sources {
     }
 }
 
-/// All reasons, as there will be no session that could report them one by one.
+/// Returns an error with all reasons, as there is no session that could report them one by one.
 fn nothing_to_copy(failures: &[EntryFailure]) -> SessionError {
     let mut lines: Vec<String> = failures.iter().take(REASONS_MAX).map(ToString::to_string).collect();
     if failures.len() > REASONS_MAX {
@@ -156,7 +157,7 @@ fn nothing_to_copy(failures: &[EntryFailure]) -> SessionError {
     SessionError::refused(message, hint.unwrap_or(""))
 }
 
-/// The outer error ends the transfer.
+/// Examines a source. The outer error ends the transfer.
 fn look(
     base: &Base,
     path: &Path,
@@ -189,7 +190,8 @@ fn look(
     Ok(Ok(Found { path: path.to_path_buf(), facts, follow, identity: looked.identity }))
 }
 
-/// Refuses a part of what is no regular file, or of a file that ends before it, while nothing has changed yet.
+/// Refuses a partial transfer of an entry other than a regular file, or of a file that ends before the part,
+/// before anything is changed.
 fn check_part(part: PartialRange, path: &Path, looked: &Looked) -> Result<(), SessionError> {
     let shown = escape(path.as_os_str().as_bytes());
     let is_regular = !looked.is_directory && !looked.is_symlink && looked.special.is_none();
@@ -264,14 +266,14 @@ impl Found {
         }
     }
 
-    /// Whether this is a link to what has `sink_name` at the destination: copied as a link it would take its place,
-    /// and point to itself.
+    /// Returns true if this is a link to the file with `sink_name` at the destination: copied as a link it
+    /// would replace that file, and point to itself.
     fn points_to(&self, base: &Base, sink_name: &[u8], sink: &SinkFacts) -> bool {
         let Ok((holder, name)) = base.leads_to(&self.path) else { return false };
         *name == *sink_name && sink.ancestors_here.first() == Some(&holder)
     }
 
-    /// Whether the tree would be written over itself: `cp -r /data/a /data`.
+    /// Returns true if the tree would be written over itself: `cp -r /data/a /data`.
     fn is_placed_on_itself(
         &self,
         base: &Base,
@@ -348,7 +350,7 @@ mod tests {
         let sources =
             resolve(&base, &["/file".into(), "dir/f".into()], &spec(false), false, &sink()).unwrap();
         let names: Vec<_> = sources.roots.iter().map(|root| (root.root.path(), &root.what)).collect();
-        // Both are the file `d/f`, which goes by two names.
+        // Both are the file `d/f`, which has two names.
         let [(first_path, RootKind::Name { name, sink_name, follow, .. }), (_, RootKind::Name { .. })] =
             &names[..]
         else {
@@ -356,7 +358,7 @@ mod tests {
         };
         assert_eq!((&**name, &**sink_name, *follow), (&b"f"[..], &b"file"[..], false));
         assert_eq!(*first_path, Path::new("/d"));
-        // What is swapped in afterwards is not followed.
+        // A link that is swapped in afterwards is not followed.
         fs::remove_file(dir.path().join("export/d/f")).unwrap();
         symlink("../../secret", dir.path().join("export/d/f")).unwrap();
         let scan = carrack_storage::Scan {
@@ -402,9 +404,9 @@ mod tests {
         for typed in ["up/", "etc/", "..", "d/../..", "up/export/d"] {
             assert!(resolve(&base, &[typed.into()], &spec(true), false, &sink()).is_err(), "{typed:?}");
         }
-        // A link by itself is copied as it is.
+        // A link as a source is copied as a link.
         assert!(resolve(&base, &["out".into()], &spec(true), false, &sink()).is_ok());
-        // Links within would be followed when nobody looks where they lead.
+        // Links within a source would be followed without a check of their targets.
         assert!(resolve(&base, &["d".into()], &spec(true), true, &sink()).is_err());
     }
 }

@@ -1,10 +1,11 @@
-//! A transfer between two far ends (third-party transfer): this process calls both, tells them one session key, has one of them
-//! dial the other, and then passes on what they say to each other. The data goes between the two; with `relays` it comes
-//! through here, over the control channels.
+//! A transfer between two far ends (third-party transfer). This process connects to both, sends them one
+//! session key, lets one of them dial the other, and then relays their control messages. The data flows
+//! between the two; with `relays` it passes through this process, over the control channels.
 //!
-//! To each end this process is the caller, as in any session: it tells the sink where to write, the source what the sink is
-//! like, and the sink where the source wants the tree. The session key, which both channels carry encrypted, is all that the
-//! two need to trust each other's data connections: it is good for this transfer only.
+//! To each end this process is the initiator, as in any session: it tells the sink its destination, the
+//! source the sink's state, and the sink the place of the tree. The session key, which both channels carry
+//! encrypted, is all that the two need to trust each other's data connections: it is valid for this transfer
+//! only.
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -37,10 +38,10 @@ use crate::report::{Observer, to_event};
 use crate::role::Role;
 use crate::settings::{FarEnds, Settings, Transfer, TransferIdentity};
 
-/// Messages that may wait for an end before the other one is no more read.
+/// Messages that may wait for an end before the other end is not read any more.
 const QUEUE_MAX: usize = 256;
 
-/// How long the last messages may take.
+/// The time for the last messages.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
 pub(super) fn run(
@@ -83,7 +84,7 @@ pub(super) fn run(
     Controller::new(links, &third_party, observer, abort)?.run()
 }
 
-/// The ways to the two ends.
+/// The links to the two ends.
 struct Links {
     source: Link,
     sink: Link,
@@ -102,16 +103,16 @@ impl Links {
     }
 }
 
-/// The transfer for which both ends are called.
+/// The transfer between the ends.
 struct ThirdPartyTransfer<'a> {
     transfer: &'a Transfer,
-    /// The same for both: their keys are bound to it. Who dials is said when the time comes.
+    /// The same for both: their keys are bound to it. The dialling end is decided later.
     spec: TransferSpec,
     key: SessionKey,
     slots: SlotPool,
     source_token: &'a str,
     sink_token: &'a str,
-    /// Of the source, of the sink.
+    /// The hosts of the source and of the sink.
     hosts: (&'a str, &'a str),
     relays: bool,
     observer: &'a dyn Observer,
@@ -119,12 +120,12 @@ struct ThirdPartyTransfer<'a> {
 
 impl ThirdPartyTransfer<'_> {
     fn agree(&self, links: &mut Links) -> Result<(), SessionError> {
-        // Both start meanwhile.
+        // Both ends start meanwhile.
         let said = links.both().map(send_preamble);
         let stall = self.transfer.settings.stall;
         let heard = links.both().map(|link| receive_preamble(link, FirstWord::OfResponder(stall)));
         let ends = [Role::Source, Role::Sink];
-        // Whoever does not listen may still have printed why.
+        // A process that is not carrack may still have printed a reason.
         for (role, answer) in ends.into_iter().cycle().zip(heard.into_iter().chain(said)) {
             answer.map_err(|error| SessionError::At { role, error: Box::new(error) })?;
         }
@@ -168,7 +169,7 @@ impl ThirdPartyTransfer<'_> {
         let most = if self.relays { 1 } else { LANES_MAX as u32 };
         Hello {
             destination: Some(self.transfer.destination.as_os_str().as_bytes().to_vec()),
-            // What was asked for: the source may write nothing else.
+            // The requested sources: the source may write nothing else.
             sources: self.source_paths(),
             lanes: Some(Lanes {
                 wanted: wanted.clamp(1, most),
@@ -179,7 +180,7 @@ impl ThirdPartyTransfer<'_> {
         }
     }
 
-    /// The sink has decided on the lanes; where the data comes through here, this process' slots are the limit too.
+    /// The sink has decided on the lanes. If the data passes through this process, its slots are a limit too.
     fn hello_to_source(&self, mut sink: SinkState, lanes: u32) -> Hello {
         if self.relays {
             sink.credits = sink.credits.min(self.relay_slots() as u32);
@@ -214,7 +215,7 @@ impl ThirdPartyTransfer<'_> {
         (self.transfer.settings.slot_count(self.spec.slot_bytes) as usize).max(SLOT_COUNT_MIN)
     }
 
-    /// Has one end dial the other. Both wait for the other to dial, or for a word.
+    /// Lets one end dial the other. Both wait for a connection, or for a message.
     fn connect(
         &self,
         links: &mut Links,
@@ -251,7 +252,7 @@ impl ThirdPartyTransfer<'_> {
     }
 }
 
-/// The addresses that the end named, and behind them those that it has from here.
+/// Returns the addresses that the end named, followed by those that it has as seen from this host.
 fn with_addresses_of(mut listening: Listening, host: &str) -> Listening {
     let resolved = resolve(host, 0, DIAL_TIMEOUT).into_iter().flatten();
     for address in resolved.map(|address| IpAddr::to_string(&address.ip())) {
@@ -262,20 +263,20 @@ fn with_addresses_of(mut listening: Listening, host: &str) -> Listening {
     listening
 }
 
-/// Passes on what the two ends say to each other, and hears what it is.
+/// Relays the messages of the two ends, and decodes them for its reports.
 struct Controller<'a> {
     links: Links,
     third_party: &'a ThirdPartyTransfer<'a>,
     observer: &'a dyn Observer,
     abort: &'a Abort,
-    /// For objects that pass through.
+    /// Slots for objects that pass through.
     slots: SlotPool,
     both: BothEnds,
     before: BothEnds,
     last_heard: [Instant; 2],
     presence: Presence,
     is_announced: bool,
-    /// What the first end that gave up said.
+    /// The message of the first end that gave up.
     given_up: Option<SessionError>,
     is_over: bool,
 }
@@ -317,7 +318,7 @@ impl<'a> Controller<'a> {
             }
         }
         for link in self.links.both() {
-            // An end may be gone; then nobody is left to be told.
+            // An end may be gone.
             let _ = link.flush_by(Instant::now() + LAST_WORDS);
         }
         Ok((self.both, result))
@@ -334,13 +335,13 @@ impl<'a> Controller<'a> {
                     return self.ended();
                 }
             }
-            // An end that is gone is noticed where it is read from.
+            // An end that is gone is noticed when it is read.
             self.links.both().into_iter().for_each(|link| drop(link.flush()));
             self.sleep()?;
         }
     }
 
-    /// One end has left. What it said last was passed on.
+    /// Returns the outcome after one end has left. Its last messages were relayed.
     fn ended(&mut self) -> Result<(), SessionError> {
         match self.given_up.take() {
             Some(error) => Err(error),
@@ -349,7 +350,7 @@ impl<'a> Controller<'a> {
         }
     }
 
-    /// Passes on what `side` says, as far as the other one takes it; false if it has left.
+    /// Relays messages of `side`, while the other end reads them. Returns false if `side` has left.
     fn hear(&mut self, side: Role) -> Result<bool, SessionError> {
         let other = side.other();
         while self.links.of(other).queued_count() < QUEUE_MAX {
@@ -417,7 +418,7 @@ impl<'a> Controller<'a> {
         Ok(())
     }
 
-    /// The first word of the session: the data connections stand.
+    /// Reports the data connections, at the first message of the session.
     fn announce(&mut self) {
         if std::mem::replace(&mut self.is_announced, true) {
             return;
@@ -436,7 +437,7 @@ impl<'a> Controller<'a> {
         });
     }
 
-    /// While the data connections are being made the ends have nothing to say.
+    /// Fails if an end is silent for too long. While the data connections are opened the ends send nothing.
     fn check_silence(&mut self) -> Result<(), SessionError> {
         let now = Instant::now();
         let missed = self.presence.missed(now);
@@ -455,7 +456,8 @@ impl<'a> Controller<'a> {
         for (link, other) in [(source, sink), (sink, source)] {
             let reads = if other.queued_count() < QUEUE_MAX { PollFlags::IN } else { PollFlags::empty() };
             let writes = if link.queued_count() > 0 { PollFlags::OUT } else { PollFlags::empty() };
-            // One that is not wanted is left out: poll would report at once, and again, that its other end has left.
+            // A link that must not be read is left out: poll would report again and again that its other end
+            // has left.
             let wanted = [(link.input(), reads), (link.output(), writes)].into_iter();
             let wanted = wanted.filter(|(_, flags)| !flags.is_empty());
             fds.extend(wanted.map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)));

@@ -1,5 +1,5 @@
-//! Waiting for something at this end while the other end waits for this one: the user is told why, and the other end that this
-//! one lives.
+//! Waiting at this end while the other end waits for it: the user learns the reason, and the other end gets
+//! heartbeats.
 
 use std::time::{Duration, Instant};
 
@@ -12,20 +12,20 @@ use crate::abort::Abort;
 use crate::error::SessionError;
 use crate::report::{Observer, deliver};
 
-/// One pause: short against what the user notices.
+/// One pause: too short for the user to notice.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// How often the other end hears of this one.
+/// The interval of heartbeats to the other end.
 const HEARTBEAT_EVERY: Duration = Duration::from_millis(500);
 
-/// Whom to tell while this end waits.
+/// The recipients of messages while this end waits.
 pub(crate) struct Wait<'a> {
-    /// The way to the other end, if that is another process.
+    /// The link to the other end, if that is another process.
     pub(super) link: Option<&'a mut Link>,
-    /// The one who watches, if the user started this end.
+    /// The observer, if the user started this end.
     pub(super) observer: Option<&'a dyn Observer>,
     pub(super) abort: &'a Abort,
-    /// When the other end heard of this one last.
+    /// The time of the last heartbeat.
     pub(super) said: Option<Instant>,
 }
 
@@ -38,7 +38,7 @@ impl<'a> Wait<'a> {
         Wait { link, observer, abort, said: None }
     }
 
-    /// Waits a moment. The first time the user is told for what.
+    /// Waits a moment. The first call reports the reason to the user.
     pub(super) fn pause(&mut self, reason: &str) -> Result<(), SessionError> {
         let is_first = self.said.is_none();
         let mut messages = Vec::new();

@@ -1,8 +1,9 @@
-//! Directories of the destination whose modes deny their owner what is to be done in them: `carrack` makes them accessible for
-//! as long as the session lasts. The journal knows their modes before they are changed, so that after a crash the next session
-//! restores them.
+//! Access to directories of the destination whose modes deny their owner an operation.
 //!
-//! I/O threads enter it; [`carrack_storage::DirectoryAccess`] owns the lock.
+//! `carrack` makes such a directory accessible until the session ends. The journal records a mode before it
+//! is changed, so that after a crash the next session restores it.
+//!
+//! I/O threads call this module; [`carrack_storage::DirectoryAccess`] owns the lock.
 
 use carrack_model::{EntryFailure, FailureKind, RelPath};
 use carrack_storage::{Restoring, SinkError};
@@ -11,7 +12,8 @@ use super::context::SinkContext;
 use super::lane::Lane;
 use crate::error::SessionError;
 
-/// Makes a directory accessible whose mode denies something to its owner; whether that is worth another try.
+/// Makes a directory accessible whose mode denies something to its owner. Returns true if the operation is
+/// worth another try.
 pub(super) fn grant(sink: &SinkContext<'_>, directory: &RelPath) -> bool {
     let record = |path: &RelPath, mode| {
         sink.committer.as_ref().is_none_or(|committer| committer.record_mode(path, mode).is_ok())
@@ -19,7 +21,7 @@ pub(super) fn grant(sink: &SinkContext<'_>, directory: &RelPath) -> bool {
     sink.destination.access.as_ref().is_some_and(|access| access.grant(directory, record))
 }
 
-/// Gives directories their modes back; those where that failed are told.
+/// Restores the modes of directories, and returns those where that failed.
 pub(super) fn restore_modes(sink: &SinkContext<'_>, which: Restoring) -> Vec<EntryFailure> {
     let destination = &sink.destination;
     let (Some(access), Some(root)) = (&destination.access, &destination.root) else { return Vec::new() };
@@ -38,12 +40,12 @@ pub(super) fn restore_modes(sink: &SinkContext<'_>, which: Restoring) -> Vec<Ent
     failed.into_iter().map(failure).collect()
 }
 
-/// Nothing is written any more: gives directories their modes back, and counts those where that failed.
+/// Restores the modes of directories after the last write, and counts those where that failed.
 pub(super) fn end_access(lane: &Lane<'_>, which: Restoring) -> Result<(), SessionError> {
     restore_modes(lane.sink, which).into_iter().try_for_each(|failure| lane.fail(failure))
 }
 
-/// Does something in a directory; if its mode denies that to its owner, once more with access.
+/// Performs `act` in a directory, and once more with access if the directory's mode denies it to its owner.
 pub(super) fn with_access<T>(
     sink: &SinkContext<'_>,
     directory: &RelPath,

@@ -1,7 +1,8 @@
-//! Large files that the source announces: by a message, or by the file's own first object.
+//! Announcement of large files: by a message, or by the file's own first object.
 //!
-//! Messages come to the comm thread, first objects to the I/O thread that received them. Objects that came before their file was
-//! announced wait in the [`super::file_table`], and whoever announces it sees to them.
+//! Messages arrive at the comm thread, first objects at the I/O thread that received them. Objects that
+//! arrive before their file is announced wait in the [`super::file_table`]. The thread that announces the
+//! file also handles these objects.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use super::lane::Lane;
 use super::sink_file::SinkFile;
 use crate::error::SessionError;
 
-/// Takes a file into the ledger; returns its objects that came before it was announced, too.
+/// Adds a file to the ledger, and returns its objects that arrived before the announcement.
 pub(super) fn announce(
     lane: &Lane<'_>,
     message: &OpenFile,

@@ -1,6 +1,6 @@
-//! Answers that the comm thread has not sent yet: several travel in one message.
+//! Acks of objects that the comm thread has not sent yet: one message carries several.
 //!
-//! I/O threads and a spill's add to them, the comm thread takes them.
+//! I/O threads and the threads of a spill add them, the comm thread takes them.
 
 use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -8,27 +8,27 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use carrack_wire::message::ObjectsDone;
 
-/// Answers that travel together: one message for sixteen objects costs little, and a source with as many credits
-/// does not miss them meanwhile.
+/// Acks in one message. A message for sixteen objects costs little, and a source with as many credits does
+/// not miss them meanwhile.
 const ANSWERS_AT_ONCE: usize = 16;
 
 /// The outcome of an object.
 #[derive(Clone, Copy)]
 pub(super) enum Answer {
-    /// It is at its place, or its file is given up; its slot is free again.
+    /// It was written, or its file is given up; its slot is free again.
     Written,
     /// It failed its check; its slot is free again.
     Corrupt,
-    /// It is on flash, and answered once more when it has come to its end.
+    /// It lies on flash, and gets a second ack when it is written or failed.
     SetAside,
 }
 
 /// The answers of one lane.
 pub(super) struct AnswerBatch {
     waiting: Mutex<ObjectsDone>,
-    /// Objects that have come to their end, in all.
+    /// Objects with a final ack.
     answered: AtomicU64,
-    /// Answers that are sent at once rather than a moment later.
+    /// Number of acks that are sent at once rather than a moment later.
     at_once: usize,
 }
 
@@ -37,7 +37,7 @@ fn count(waiting: &ObjectsDone) -> usize {
 }
 
 impl AnswerBatch {
-    /// For a lane with so many slots.
+    /// Creates the batch of a lane with `slot_count` slots.
     pub(super) fn new(slot_count: usize) -> AnswerBatch {
         let at_once = ANSWERS_AT_ONCE.min(slot_count / 8).max(1);
         assert!(
@@ -51,10 +51,11 @@ impl AnswerBatch {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds an answer; true if the comm thread has to be woken: by the first, after which it waits a moment for more, and by as many as
-    /// travel together.
+    /// Adds an ack. Returns true if the comm thread must be woken: after the first ack, from which it waits a
+    /// moment for more, and after the ack that fills a message.
     pub(super) fn add(&self, object: u64, answer: Answer) -> bool {
-        // Before the answer can be sent: the source ends when it has heard of all, and is held to that.
+        // Counted before the ack can be sent: the source ends after the last ack, and its count is compared
+        // with the sink's.
         if !matches!(answer, Answer::SetAside) {
             self.answered.fetch_add(1, Relaxed);
         }
@@ -68,7 +69,8 @@ impl AnswerBatch {
         count == 1 || count == self.at_once
     }
 
-    /// Takes the answers that wait, if they are as many as travel together or `is_late`; returns too whether anything waits on.
+    /// Takes the waiting acks if there are enough for a message, or if `is_late`. Also returns true if acks
+    /// are left waiting.
     pub(super) fn take(&self, is_late: bool) -> (Option<ObjectsDone>, bool) {
         let mut waiting = self.waiting();
         let count = count(&waiting);
@@ -78,7 +80,7 @@ impl AnswerBatch {
         (taken, waits)
     }
 
-    /// Objects that have come to their end so far.
+    /// Objects with a final ack so far.
     pub(super) fn answered_count(&self) -> u64 {
         self.answered.load(Relaxed)
     }

@@ -1,6 +1,6 @@
-//! The metadata of the source that entries get, and the comparison with what is there.
+//! The part of the source's metadata that entries get, and the comparison with existing entries.
 //!
-//! The same for all entries of a session; any thread asks.
+//! It is the same for all entries of a session, and any thread may use it.
 
 use std::borrow::Cow;
 use std::os::fd::BorrowedFd;
@@ -13,20 +13,22 @@ use carrack_storage::{
 
 use crate::settings::Settings;
 
-/// Set-user-ID and set-group-ID (inode(7)): a program that has them runs with its owner's rights, whoever starts it.
+/// Set-user-ID and set-group-ID (inode(7)): a program with these bits runs with its owner's rights, whichever
+/// user starts it.
 pub(super) const SPECIAL_MODES: u32 = 0o6000;
 
-/// The metadata of the source that is kept, and its attribute writer.
+/// The kept part of the source's metadata, and its attribute writer.
 pub(super) struct AttributePolicy {
     /// Sets owners and attributes.
     pub(super) keeper: Arc<Keeper>,
-    /// Kinds of entries and metadata that were asked for beyond mode and time. A source that makes devices unasked breaks the protocol.
+    /// Kinds of entries and metadata that were requested beyond mode and time. A source that creates devices
+    /// without that breaks the protocol.
     pub(super) kept: Kept,
-    /// Which special files a file, link or directory may replace: in a sync those that are copied.
+    /// Special files that a file, link or directory may replace: in a sync those that are copied.
     pub(super) replaced: Kept,
     /// The precision of times in the destination's file systems.
     pub(super) times: StoredTimes,
-    /// True if further names of files get none of the source's times.
+    /// True if hard links to a file do not get the source's times.
     omits_times: bool,
     /// True if entries may get set-user-ID and set-group-ID bits.
     special_modes: bool,
@@ -35,13 +37,14 @@ pub(super) struct AttributePolicy {
 }
 
 impl AttributePolicy {
-    /// Of a session; `probes` are names for files by which the destination is asked how it stores times, nothing in a dry run.
+    /// Creates the policy of a session. `probes` names files by which the destination's precision of times is
+    /// measured; `None` in a dry run.
     pub(super) fn new(
         spec: &TransferSpec,
         settings: &Settings,
         probes: Option<Arc<ScratchNames>>,
     ) -> AttributePolicy {
-        // A part takes nothing of the source's metadata along.
+        // A partial transfer keeps none of the source's metadata.
         let fidelity = match spec.part {
             Some(_) => Cow::Owned(Fidelity { omit_times: true, ..Fidelity::default() }),
             None => Cow::Borrowed(&settings.fidelity),
@@ -58,42 +61,43 @@ impl AttributePolicy {
         }
     }
 
-    /// Which special files others may replace.
+    /// Special files that other entries may replace.
     pub(super) fn replaced(spec: &TransferSpec, settings: &Settings) -> Kept {
         if spec.sync.is_some() { settings.fidelity.kept } else { Kept::default() }
     }
 
-    /// Of the directories beneath `root`, which get their metadata at the end.
+    /// Creates the spool of directories beneath `root`, which get their metadata at the end.
     pub(super) fn directory_spool(&self, root: Arc<Root>) -> DirectorySpool {
         DirectorySpool::new(root, Arc::clone(&self.keeper))
     }
 
-    /// Of further names of files beneath `root`, which are made at the end.
+    /// Creates the spool of hard links beneath `root`, which are made at the end.
     pub(super) fn link_spool(&self, root: Arc<Root>) -> LinkSpool {
         let spool = LinkSpool::new(root);
         if self.omits_times { spool.without_times() } else { spool }
     }
 
-    /// The metadata of the source that an entry may get which is no directory.
+    /// Returns the metadata of the source that an entry other than a directory may get.
     pub(super) fn allowed(&self, metadata: Metadata) -> Metadata {
         let mode = self.mode_change.apply(metadata.mode, false, users_umask());
         let mode = if self.special_modes { mode } else { mode & !SPECIAL_MODES };
         Metadata { mode, ..metadata }
     }
 
-    /// The same of a directory, where the bits give no program rights.
+    /// Returns the same for a directory, where set-ID bits give no program rights.
     pub(super) fn allowed_directory(&self, metadata: Metadata) -> Metadata {
         Metadata { mode: self.mode_change.apply(metadata.mode, true, users_umask()), ..metadata }
     }
 
-    /// The metadata that an entry gets, with owner and attributes.
+    /// Returns the metadata that an entry gets, with owner and attributes.
     pub(super) fn dress<'a>(&'a self, metadata: &'a Metadata, extras: Option<&'a Extras>) -> Dress<'a> {
         let extras = extras.map(|extras| (extras, &*self.keeper));
         let losses = Some(self.keeper.losses());
         Dress { metadata, extras, losses, policy: self.keeper.policy(), lasting: 0 }
     }
 
-    /// True if what an earlier session placed has the mode that it got, set-ID bits apart, which it may have lost.
+    /// Returns true if an entry that an earlier session placed still has its mode, set-ID bits apart, which
+    /// it may have lost.
     pub(super) fn has_mode(&self, found: &Metadata, entry: Metadata) -> bool {
         let wanted = self.allowed(entry);
         !self.keeper.policy().perms
@@ -101,7 +105,8 @@ impl AttributePolicy {
                 && found.mode & SPECIAL_MODES & !wanted.mode == 0
     }
 
-    /// True if what was found in the directory `held` has the time that was told, as the file system there stores it.
+    /// Returns true if an entry of the directory `held` has the announced time, as the file system there
+    /// stores it.
     pub(super) fn has_time(&self, found: &Metadata, entry: Metadata, held: BorrowedFd<'_>) -> bool {
         !self.keeper.policy().times || self.times.is_stored(entry.mtime, found.mtime, held)
     }

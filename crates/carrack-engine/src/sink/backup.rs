@@ -1,7 +1,8 @@
-//! Where a sync moves what it would delete (`--backup-dir`, `--trash`): a directory beneath the destination in which entries keep their paths.
+//! The backup directory of a sync (`--backup-dir`, `--trash`): a directory beneath the destination for
+//! entries that the sync would delete. They keep their paths in it.
 //!
-//! Entries are moved by rename and stay on their file system; nothing in the backup is replaced. A marker in the directory keeps later
-//! runs from deleting it. Used by several threads.
+//! Entries are moved by rename and stay on their file system; nothing in the backup is replaced. A marker in
+//! the directory keeps later runs from deleting it. Several threads use it.
 
 use std::ffi::OsStr;
 use std::io;
@@ -21,18 +22,18 @@ use crate::error::SessionError;
 /// The directory of `--trash`, with one directory in it for each run.
 pub(super) const TRASH: &[u8] = b".carrack-trash";
 
-/// A directory with this file in it is a backup, and stays.
+/// The marker: a directory that contains this file is a backup, and is not deleted.
 const MARKER: &[u8] = b".carrack-backup";
 
-/// Further names that are tried for an entry whose own is taken.
+/// Further names that are tried for an entry whose own name is taken.
 const NAMES_MAX: u32 = 1_000;
 
-/// The directory of this run.
+/// The backup directory of this run.
 pub(super) struct BackupPlace {
     path: RelPath,
-    /// The directory with the marker: this one, or that of all runs.
+    /// The directory with the marker: the backup directory itself, or that of all runs.
     marked: RelPath,
-    /// The marker is there, or the reason why not.
+    /// The result of creating the marker.
     is_made: OnceLock<Result<(), String>>,
 }
 
@@ -59,13 +60,13 @@ impl BackupPlace {
         Ok(BackupPlace { path, marked, is_made: OnceLock::new() })
     }
 
-    /// True if a directory of the destination is this one, or lies in it.
+    /// Returns true if a directory of the destination is the backup directory, or lies in it.
     pub(super) fn holds(&self, path: &RelPath) -> bool {
         let as_path = |path: &RelPath| Path::new(OsStr::from_bytes(path.as_bytes())).to_owned();
         as_path(path).starts_with(as_path(&self.path))
     }
 
-    /// Moves `name` of the open directory `directory` of the destination here.
+    /// Moves `name` of the open directory `directory` of the destination into the backup.
     pub(super) fn take_in(
         &self,
         root: &Root,
@@ -103,15 +104,15 @@ impl BackupPlace {
     }
 }
 
-/// True if the directory `path` beneath `held` is a backup of an earlier run.
+/// Returns true if the directory `path` beneath `held` is a backup of an earlier run.
 pub(super) fn is_marked(held: BorrowedFd<'_>, path: &[u8]) -> bool {
     statat(held, [path, b"/", MARKER].concat(), AtFlags::SYMLINK_NOFOLLOW).is_ok()
 }
 
-/// Moves an entry to a name that nothing has.
+/// Moves an entry to a free name.
 fn rename_to_free(from: BorrowedFd<'_>, name: &[u8], to: BorrowedFd<'_>, new: &[u8]) -> Result<(), Errno> {
     match renameat_with(from, name, to, new, RenameFlags::NOREPLACE) {
-        // Not every file system knows the flag.
+        // Some file systems do not support the flag.
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
             match statat(to, new, AtFlags::SYMLINK_NOFOLLOW) {
                 Err(Errno::NOENT) => renameat(from, name, to, new),
@@ -123,11 +124,11 @@ fn rename_to_free(from: BorrowedFd<'_>, name: &[u8], to: BorrowedFd<'_>, new: &[
     }
 }
 
-/// A time in UTC that sorts as a name: `2026-11-25T02-00-00Z`.
+/// Formats a time in UTC so that it sorts as a name: `2026-11-25T02-00-00Z`.
 fn moment(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let (days, second) = (seconds / 86_400, seconds % 86_400);
-    // Of years that begin in March, as in Howard Hinnant's days_from_civil.
+    // Years begin in March, as in Howard Hinnant's days_from_civil.
     let shifted = days + 719_468;
     let (era, day) = (shifted / 146_097, shifted % 146_097);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;

@@ -1,4 +1,4 @@
-//! Bytes of one large file: those that were written, and those that are counted as copied.
+//! Byte counts of one large file: bytes that were written, and bytes that count as copied.
 //!
 //! I/O threads add to both; the comm thread counts holes when the file is announced.
 
@@ -8,14 +8,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// The counts of one file.
 pub(super) struct ByteCounts {
     size: u64,
-    /// Of a file by itself.
+    /// Only for an inline-announced file.
     written: AtomicU64,
-    /// Nothing once the file is given up.
+    /// `None` once the file is given up.
     counted: Mutex<Option<u64>>,
 }
 
 impl ByteCounts {
-    /// Of a file of `size` bytes.
+    /// Creates the counts of a file of `size` bytes.
     pub(super) fn new(size: u64) -> ByteCounts {
         ByteCounts { size, written: AtomicU64::new(0), counted: Mutex::new(Some(0)) }
     }
@@ -24,17 +24,17 @@ impl ByteCounts {
         self.counted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// So many bytes of a file by itself were written; whether that was the last of it.
+    /// Adds written bytes of an inline-announced file. Returns true if the file is complete.
     pub(super) fn is_all_written(&self, bytes: u64) -> bool {
         self.written.fetch_add(bytes, AcqRel) + bytes == self.size
     }
 
-    /// Notes bytes that count as copied; false if the file was given up.
+    /// Adds bytes that count as copied. Returns false if the file was given up.
     pub(super) fn count(&self, bytes: u64) -> bool {
         self.counted().as_mut().map(|counted| *counted += bytes).is_some()
     }
 
-    /// Takes back bytes that have to be copied once more; returns those that were counted.
+    /// Takes back bytes that will be copied once more. Returns those that were counted.
     pub(super) fn uncount(&self, bytes: u64) -> u64 {
         let mut counted = self.counted();
         let Some(counted) = counted.as_mut() else { return 0 };
@@ -43,7 +43,7 @@ impl ByteCounts {
         taken
     }
 
-    /// The file is given up: takes back all bytes that were counted, and counts none from now on.
+    /// Takes back all counted bytes of a file that is given up. Later bytes are not counted.
     pub(super) fn uncount_all(&self) -> u64 {
         self.counted().take().unwrap_or(0)
     }

@@ -1,4 +1,4 @@
-//! The sink's comm thread: the source's messages, streams that are quiet, and the answers.
+//! The sink's comm thread: the source's messages, idle data connections, and the acks.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -20,19 +20,20 @@ use crate::presence::Presence;
 use crate::report::{to_event, together};
 use crate::spill::Spill;
 
-/// The time that a single answer waits for company: short against any network's round trip, long against an object's
-/// 0.1 ms, so that a fast transfer takes a message for many objects.
+/// The time that a single ack waits for others: short against any network's round trip, long against an
+/// object's 0.1 ms, so that a fast transfer needs one message for many objects.
 const ANSWER_DELAY: Duration = Duration::from_millis(1);
 
-/// A source closes its streams when it says that all is sent; how much later than they its word may arrive. Whoever else
-/// closes a stream wants its objects to be waited for in vain.
+/// A source closes its data connections when it sends the message that everything is sent. This is the time
+/// by which the message may arrive after them. A peer that closes a connection at another time would let the
+/// sink wait for objects in vain.
 const WORD_AFTER_STREAMS: Duration = Duration::from_secs(10);
 
-/// A source that knows that everything is there says so and leaves. Whoever waits so long for that does without; the journal
-/// then stays, for nothing but one look at it by the next run.
+/// A source that knows that the transfer is complete says so and leaves. After this time the sink ends
+/// without that message; the journal then stays, which costs the next run one look at it.
 const WORD_OF_LEAVE: Duration = Duration::from_secs(5);
 
-/// A stream that waits for data, since when.
+/// An idle data connection, and the time since which it waits.
 struct Parked {
     endpoint: Box<dyn ReceiveEndpoint>,
     since: Instant,
@@ -44,22 +45,22 @@ impl Parked {
     }
 }
 
-/// The end of a lane, as far as it has come.
+/// The progress of a lane's end.
 #[derive(Default)]
 struct Ending {
-    /// When the first stream was closed.
+    /// The time at which the first data connection was closed.
     stream_closed: Option<Instant>,
     finish_seen: bool,
-    /// When the source was told that everything is there.
+    /// The time at which the sink reported that everything is written.
     finished: Option<Instant>,
-    /// The source knows.
+    /// True once the source has confirmed that.
     is_left: bool,
 }
 
 pub(super) struct SinkComm<'a> {
     lane: &'a Lane<'a>,
     lanes: &'a [Lane<'a>],
-    /// Streams that are quiet.
+    /// Idle data connections.
     parked: Vec<Parked>,
     presence: Presence,
     both: BothEnds,
@@ -71,7 +72,7 @@ pub(super) struct SinkComm<'a> {
 }
 
 impl<'a> SinkComm<'a> {
-    /// For the lane at `index`.
+    /// Creates the comm thread's part of the lane at `index`.
     pub(super) fn new(
         lanes: &'a [Lane<'a>],
         index: usize,
@@ -79,7 +80,7 @@ impl<'a> SinkComm<'a> {
     ) -> SinkComm<'a> {
         let arrived = &lanes[index].counters.bytes_arrived;
         endpoints.iter_mut().for_each(|endpoint| endpoint.count_in(Arc::clone(arrived)));
-        // Who watches says so at once: a short session is over before counters are due.
+        // The first counters go to the observer at once: a short session ends before the next ones are due.
         let watches = lanes[index].sink.reporting.is_watched();
         let first_due = if watches { Duration::ZERO } else { COUNTERS_EVERY };
         SinkComm {
@@ -96,12 +97,12 @@ impl<'a> SinkComm<'a> {
         }
     }
 
-    /// True if the source knows that everything is there.
+    /// Returns true if the source knows that the transfer is complete.
     pub(super) fn is_left(&self) -> bool {
         self.ending.is_left
     }
 
-    /// Both ends' counters as last heard.
+    /// Returns both ends' counters, with the source's as last received.
     pub(super) fn both(&self) -> BothEnds {
         let mut sink = sum_of(self.lanes.iter().map(|lane| &lane.counters));
         let waiting: usize = self.lanes.iter().map(|lane| lane.queue.waiting_count()).sum();
@@ -114,7 +115,7 @@ impl<'a> SinkComm<'a> {
         BothEnds { sink, ..self.both }
     }
 
-    /// An object that stopped on its way, though the source has all of it, will not come.
+    /// Fails if an object has stopped midway: the source has all its bytes, so the rest will not arrive.
     fn check_streams(&mut self, now: Instant) -> Result<(), SessionError> {
         let missed = self.presence.missed(now);
         let stall = self.lane.sink.timeouts.stall;
@@ -169,7 +170,7 @@ impl<'a> SinkComm<'a> {
         Ok(())
     }
 
-    /// Where the lanes are, and why.
+    /// Reports the placement of the lanes, and its reasons.
     fn tell_news(&self, link: &mut Link) {
         let reporting = &self.lane.sink.reporting;
         for notice in reporting.news(self.lane.leads) {
@@ -177,7 +178,7 @@ impl<'a> SinkComm<'a> {
         }
     }
 
-    /// The counters at the end, which are complete.
+    /// Reports the final counters.
     fn tell_all_done(&self) {
         let reporting = &self.lane.sink.reporting;
         if reporting.is_watched() {
@@ -196,8 +197,8 @@ impl<'a> SinkComm<'a> {
         sink.reporting.deliver(event, |message| link.queue_control(message.to_body()));
     }
 
-    /// Answers go out together, a moment after the first. What was said before an object was answered goes out before
-    /// the answer: so the answers are taken first and the letters read then.
+    /// Sends acks together, a moment after the first. A message that was posted before an object's ack is
+    /// sent before it: therefore the acks are taken first and the mailbox is read then.
     fn answer(&mut self, link: &mut Link, now: Instant) {
         let is_late = self.answers_due.is_some_and(|due| now >= due);
         let (taken, waits) = self.lane.answers.take(is_late);
@@ -242,7 +243,7 @@ impl<'a> SinkComm<'a> {
         }
         for incoming in early {
             if self.lane.sink.sizing.is_sorting {
-                // It was taken from there before its file was announced.
+                // It was taken from that queue before its file was announced.
                 self.lane.queue.take_back(self.lane.own_target(), &incoming);
             }
             self.queue(incoming);
@@ -250,7 +251,7 @@ impl<'a> SinkComm<'a> {
         Ok(())
     }
 
-    /// The source says which of some names it has.
+    /// Handles the source's reply to an existence query.
     fn hear_stands(&self, stands: Stands) -> Result<(), SessionError> {
         match self.lane.sink.queries.answer(stands.id, stands.kinds) {
             true => Ok(()),
@@ -258,7 +259,7 @@ impl<'a> SinkComm<'a> {
         }
     }
 
-    /// The source says how many streams and writers there are to be.
+    /// Applies the tuner's number of streams and writers.
     fn turn(&self, knobs: Knobs) {
         self.lanes.iter().for_each(|lane| lane.queue.turn(&self.lane.sink.sizing, knobs));
     }
@@ -267,7 +268,7 @@ impl<'a> SinkComm<'a> {
         self.lane.enqueue(self.lane.own_target(), incoming);
     }
 
-    /// The source is done. It counts what it sent: nothing may still be on its way.
+    /// Handles the source's end. The source counts the objects that it sent: none may be unacknowledged.
     fn finish(&mut self, objects_sent: u64) -> Result<(), SessionError> {
         if objects_sent != self.lane.answers.answered_count() {
             return Err(SessionError::Protocol("the source ended before its objects were answered".into()));
@@ -351,7 +352,7 @@ impl CommSide for SinkComm<'_> {
     }
 
     fn ready(&mut self, places: &[usize]) -> Result<(), SessionError> {
-        // From the back, so that the places that are left keep their meaning.
+        // From the back, so that the indices of the other connections stay valid.
         for &place in places.iter().rev() {
             let endpoint = self.parked.swap_remove(place).endpoint;
             self.lane.queue.push_stream(endpoint);

@@ -1,8 +1,8 @@
 //! Group commit: data that was written and is not recorded yet (L12).
 //!
-//! The threads that write note here what they wrote. One thread, `carrack-commit`, takes what came together (a group), makes it
-//! durable, reads it again if the user wants that, and only then records it in the journal. So a record is never ahead of the
-//! data, and the threads that write wait only when two groups are full.
+//! The I/O threads note the data that they wrote. One thread, `carrack-commit`, takes these notes as a group,
+//! makes the data durable, reads it back if the user wants that, and only then records it in the journal. So
+//! a record is never ahead of the data, and an I/O thread waits only when two groups are full.
 
 use std::mem;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::error::SessionError;
 use crate::lanes::open_files;
 use crate::settings::{JournalSettings, Settings};
 
-/// Makes groups durable, and records them then.
+/// Makes groups durable, and then records them.
 pub(super) struct Committer {
     syncer: Syncer,
     recorder: Recorder,
@@ -31,20 +31,21 @@ pub(super) struct Committer {
     bounds: Bounds,
     verify: Verify,
     filling: Monitor<Filling>,
-    /// Groups that were taken: whoever fills one beyond its limit waits for that.
+    /// Number of groups that were taken. A thread that fills a group beyond its limit waits for this count.
     taken: Monitor<u64>,
-    /// Groups that are durable and recorded.
+    /// Number of groups that are durable and recorded.
     settled: Monitor<u64>,
-    /// Something could not be made durable or recorded: nothing is recorded on top of it.
+    /// Set when a sync or a journal write failed: nothing is recorded on top of a failure.
     is_broken: AtomicBool,
-    /// The other end is gone: no time is spent on what is not recorded yet.
+    /// Set when the peer is gone: no time is spent on groups that are not recorded yet.
     is_abandoned: AtomicBool,
 }
 
-/// When a group is full.
+/// The bounds of a group.
 struct Bounds {
     bytes: u64,
-    /// Files that it keeps open: parts, to which others write too. Whole ones are few until they have their names.
+    /// Files that the group keeps open: parts, to which other sessions write too. Whole files are few until
+    /// they have their names.
     open_files: usize,
 }
 
@@ -53,26 +54,26 @@ impl Bounds {
         group.bytes >= self.bytes || group.open_count() >= self.open_files
     }
 
-    /// Whoever adds more waits.
+    /// Returns true at twice the bounds, at which a thread that adds more waits.
     fn are_far_exceeded(&self, group: &Group) -> bool {
         group.bytes >= 2 * self.bytes || group.open_count() >= 2 * self.open_files
     }
 }
 
-/// The group that is being filled.
+/// The open group.
 #[derive(Default)]
 struct Filling {
-    /// Counts the groups before it.
+    /// The number of groups before it.
     turn: u64,
     group: Group,
-    /// When the first thing was noted.
+    /// The time of the first note.
     since: Option<Instant>,
-    /// Somebody waits for it.
+    /// True if a thread waits for it.
     is_wanted: bool,
 }
 
 impl Filling {
-    /// Takes the group when it is time.
+    /// Takes the group when it is due.
     fn take(&mut self, bounds: &Bounds, time: Duration) -> Attempt<(u64, Group)> {
         let due = self.since.map(|since| since + time);
         let is_due = due.is_some_and(|due| Instant::now() >= due);
@@ -91,7 +92,7 @@ impl Filling {
 }
 
 impl Committer {
-    /// For what is written beneath `root`.
+    /// Creates the group commit of files beneath `root`.
     pub(super) fn new(
         root: Arc<Root>,
         journal: Option<(Journal, String)>,
@@ -102,7 +103,7 @@ impl Committer {
             syncer: Syncer::new(root, is_one_file_system)?,
             recorder: Recorder::new(journal),
             settings: settings.journal.clone(),
-            // Those on their way are not to fill it.
+            // The files in progress alone must not fill a group.
             bounds: Bounds { bytes: settings.journal.group_bytes, open_files: 2 * open_files() },
             verify: settings.verify,
             filling: Monitor::new(Filling::default()),
@@ -113,7 +114,7 @@ impl Committer {
         })
     }
 
-    /// The care with which a small file is placed.
+    /// Returns the care with which a small file is placed.
     pub(super) fn care(&self) -> Care {
         let sync = match (self.syncer.durable(), self.settings.durability) {
             (Durable::Never, _) | (Durable::Together, Durability::End) => SyncFirst::Never,
@@ -123,27 +124,27 @@ impl Committer {
         Care { sync, readback: self.reads_back() }
     }
 
-    /// True if a large file's contents have to be durable before it gets its name.
+    /// Returns true if a large file's contents must be durable before it gets its name.
     pub(super) fn syncs_before_naming(&self) -> bool {
         self.care().sync != SyncFirst::Never
     }
 
-    /// True if what was written is read again from the storage.
+    /// Returns true if the sink reads back from the storage (`--verify readback`).
     pub(super) fn reads_back(&self) -> bool {
         self.verify == Verify::Readback
     }
 
-    /// A number for a large file, by which the journal knows it.
+    /// Returns the number of a new large file in the journal.
     pub(super) fn next_number(&self) -> u64 {
         self.recorder.next_number()
     }
 
-    /// The files and links of a bundle are in their places.
+    /// Notes the files and links of a bundle that have their names.
     pub(super) fn placed(&self, table: &[u8], places: Places, bytes: u64) -> Result<(), SessionError> {
         self.note(bytes, |group| group.add_bundle(table, places))
     }
 
-    /// An object was written.
+    /// Notes a written object.
     pub(super) fn wrote(
         &self,
         file: &Arc<SinkFile>,
@@ -155,7 +156,7 @@ impl Committer {
         self.note(range.len, |group| group.add_object(file, range, subtrees, check))
     }
 
-    /// A large file has its name, or will never have it.
+    /// Notes a large file that has its name, or will never get it.
     pub(super) fn ended(&self, file: &Arc<SinkFile>, end: End) -> Result<(), SessionError> {
         self.note(0, |group| group.add_end(file, end))
     }
@@ -199,7 +200,7 @@ impl Committer {
         monitor.take(|done| (*done > turn).then_some(())).map_err(|_| SessionError::PeerGone)
     }
 
-    /// Settles group after group until it is closed.
+    /// Settles group after group until the committer is closed.
     pub(super) fn run(&self) -> Result<(), SessionError> {
         while let Ok((turn, group)) =
             self.filling.take_timed(|filling| filling.take(&self.bounds, self.settings.group_time))
@@ -211,7 +212,7 @@ impl Committer {
         Ok(())
     }
 
-    /// The group of this turn has come so far.
+    /// Counts the group of this turn.
     fn count(monitor: &Monitor<u64>, turn: u64) {
         monitor.release_many(usize::MAX, |done| {
             assert!(*done == turn, "groups are taken and settled in the order of their turns");
@@ -219,19 +220,20 @@ impl Committer {
         });
     }
 
-    /// The other end is gone, and may come again at once: what is not recorded yet is dropped, as syncing it may take long.
+    /// Drops the groups that are not recorded yet. The peer is gone and may connect again at once, and a sync
+    /// may take long.
     pub(super) fn abandon(&self) {
         self.is_abandoned.store(true, Relaxed);
     }
 
-    /// Nobody waits any more.
+    /// Ends all waiting.
     pub(super) fn close(&self) {
         self.filling.close();
         self.taken.close();
         self.settled.close();
     }
 
-    /// After all threads have ended: records what is left, also of a session that failed.
+    /// Records the rest after all threads have ended, also of a session that failed.
     pub(super) fn settle_rest(&self) -> Result<(), SessionError> {
         if self.is_broken.load(Relaxed) {
             return Ok(());
@@ -240,7 +242,7 @@ impl Committer {
         self.settle_group(group)
     }
 
-    /// Everything is written, and the directories have their metadata: makes the rest durable.
+    /// Makes the rest durable, after all data is written and the directories have their metadata.
     pub(super) fn finish(&self, has_directories: bool) -> Result<(), SessionError> {
         self.settle()?;
         let ends_durable = self.syncer.durable() == Durable::Together
@@ -248,22 +250,22 @@ impl Committer {
         if ends_durable { self.syncer.sync_root() } else { Ok(()) }
     }
 
-    /// The transfer succeeded: its journal is not needed any more.
+    /// Removes the journal of a transfer that succeeded.
     pub(super) fn retire(self) -> Result<(), SessionError> {
         self.recorder.retire(self.syncer.held())
     }
 
-    /// True if its journal says anything.
+    /// Returns true if the journal has records.
     pub(super) fn has_recorded(&self) -> bool {
         self.recorder.has_recorded()
     }
 
-    /// A directory had this mode, which is about to be changed: durable when this returns.
+    /// Records a directory's mode, which is about to be changed. The record is durable at the return.
     pub(super) fn record_mode(&self, path: &RelPath, mode: u32) -> Result<(), SessionError> {
         self.recorder.record_mode(path, mode)
     }
 
-    /// The modes of all of them are restored.
+    /// Records that the modes of all directories are restored.
     pub(super) fn record_modes_restored(&self) {
         self.recorder.record_modes_restored();
     }
@@ -303,8 +305,8 @@ impl Committer {
         if self.is_abandoned.load(Relaxed) { Err(SessionError::PeerGone) } else { Ok(()) }
     }
 
-    /// Compares what the storage holds of large files with what was written; small ones were compared before they got their
-    /// names.
+    /// Compares the storage's contents of large files with the written ones. Small files were compared before
+    /// they got their names.
     fn read_again(&self, group: &mut Group) -> Result<(), SessionError> {
         let mut buffer = Vec::new();
         for written in group.files.values_mut() {

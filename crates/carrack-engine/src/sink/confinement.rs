@@ -1,7 +1,7 @@
-//! Which names a source may write at the top of the destination.
+//! Confinement of the names that a source may write at the top of the destination.
 //!
-//! `cp host:f new` must not write another file beside `new`, and `cp -r host:a host:b dir` nothing but `a` and `b` into
-//! `dir` (the lesson of CVE-2019-6111 in scp).
+//! `cp host:f new` must write no other file than `new`, and `cp -r host:a host:b dir` nothing but `a` and `b`
+//! into `dir` (the lesson of CVE-2019-6111 in scp).
 
 use std::collections::HashSet;
 use std::fmt;
@@ -14,7 +14,7 @@ use crate::error::SessionError;
 /// Names that may appear at the root of the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Confinement {
-    /// Anything: a directory's contents go there.
+    /// Any name: a directory's contents are copied there.
     Anything,
     /// One file or link of this name, and nothing else.
     OneFile(Vec<u8>),
@@ -22,7 +22,7 @@ pub(crate) enum Confinement {
     Names(AskedNames),
 }
 
-/// Names that the sources may have, as typed: those with wildcards stand for others too.
+/// Names that the sources may have, as typed. A name with wildcards also allows the names that match it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AskedNames {
     names: HashSet<Vec<u8>>,
@@ -30,7 +30,7 @@ pub(crate) struct AskedNames {
 }
 
 impl AskedNames {
-    /// Of sources as typed.
+    /// Creates the set from the sources as typed.
     pub(crate) fn new(names: HashSet<Vec<u8>>) -> AskedNames {
         let patterns = names.iter().filter_map(|name| NamePattern::new(name)).collect();
         AskedNames { names, patterns }
@@ -42,7 +42,7 @@ impl AskedNames {
 }
 
 impl Confinement {
-    /// True if a section may be about `directory`, with metadata for it or without.
+    /// Returns true if a section may describe `directory`, with or without metadata for it.
     pub(crate) fn allows_section(&self, directory: &RelPath, metadata: Option<&Metadata>) -> bool {
         match (self, directory.components().next()) {
             (Confinement::Anything, _) => true,
@@ -52,7 +52,7 @@ impl Confinement {
         }
     }
 
-    /// True if an entry may have `name` in `directory`, which was allowed before.
+    /// Returns true if an entry may have `name` in `directory`, which was allowed before.
     pub(crate) fn allows_entry(&self, directory: &RelPath, name: &[u8]) -> bool {
         match self {
             Confinement::OneFile(only) => name == only,
@@ -62,7 +62,7 @@ impl Confinement {
     }
 }
 
-/// An error unless something of this name was asked for.
+/// Returns an error unless this name was requested.
 pub(super) fn check_asked_for<N: fmt::Display>(
     is_allowed: bool,
     name: impl FnOnce() -> N,

@@ -1,7 +1,8 @@
 //! The context of a sink: the values and parts that all its lanes share.
 //!
-//! Any thread looks. Values that change are behind the locks of the parts; here are only atomic counts. One mutex of the sink is locked while
-//! another one is: the journal's, while [`super::access`] changes a directory's mode.
+//! Any thread may read it. Values that change are behind the locks of the parts; the context itself has only
+//! atomic counts. Only the journal's mutex is locked while another mutex of the sink is held: when
+//! [`super::access`] changes a directory's mode.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -30,13 +31,13 @@ pub(super) struct SinkContext<'a> {
     pub(super) destination: Destination,
     pub(super) sizing: SinkSizing,
     pub(super) attributes: AttributePolicy,
-    /// Nothing in a dry run.
+    /// `None` in a dry run.
     pub(super) committer: Option<Committer>,
     pub(super) history: History,
     pub(super) spools: EndSpools,
-    /// The rules by which entries may go, in a sync.
+    /// The rules for the deletion of entries in a sync.
     pub(super) removal: Option<Removal>,
-    /// Questions to the source about names that may go.
+    /// Existence queries to the source.
     pub(super) queries: ExistenceQueries,
     pub(super) status: SessionStatus,
     pub(super) timeouts: Timeouts,
@@ -44,7 +45,7 @@ pub(super) struct SinkContext<'a> {
 }
 
 impl SinkContext<'_> {
-    /// Nothing is written in a dry run.
+    /// Returns an error in a dry run, in which nothing is written.
     pub(super) fn committer(&self) -> Result<&Committer, SessionError> {
         self.committer.as_ref().ok_or_else(|| SessionError::Protocol("data in a dry run".into()))
     }
@@ -52,7 +53,7 @@ impl SinkContext<'_> {
 
 /// The records of earlier and other sessions of the transfer.
 pub(super) struct History {
-    /// Those of earlier sessions, if there were any.
+    /// Those of earlier sessions, if there are any.
     pub(super) past: Option<Past>,
     /// Those of other sessions, if several carry the transfer.
     pub(super) siblings: Option<Siblings>,
@@ -67,55 +68,57 @@ impl History {
     }
 }
 
-/// Counts of all lanes together, and the source's word of the session's end.
+/// Counts of all lanes together, and the source's announcement of the transfer's end.
 #[derive(Default)]
 pub(super) struct SessionStatus {
     failure_count: AtomicU64,
-    /// This session is the transfer's last one.
+    /// True if this session is the transfer's last one.
     closes: AtomicBool,
     lanes_over: AtomicUsize,
 }
 
 impl SessionStatus {
-    /// An entry failed here.
+    /// Counts an entry that failed at the sink.
     pub(super) fn count_failure(&self) {
         self.failure_count.fetch_add(1, Relaxed);
     }
 
-    /// Entries that failed here so far, in all lanes.
+    /// Entries that failed at the sink so far, in all lanes.
     pub(super) fn failure_count(&self) -> u64 {
         self.failure_count.load(Relaxed)
     }
 
-    /// The source ends a lane, and may say that this session is the transfer's last one.
+    /// Notes the end of a lane at the source, which may announce that this session is the transfer's last
+    /// one.
     pub(super) fn note_closing(&self, closes: bool) {
         self.closes.fetch_or(closes, Relaxed);
     }
 
-    /// True if this session is the transfer's last one.
+    /// Returns true if this session is the transfer's last one.
     pub(super) fn closes(&self) -> bool {
         self.closes.load(Relaxed)
     }
 
-    /// One of `lane_count` lanes has come to its end.
+    /// Counts the end of one of `lane_count` lanes.
     pub(super) fn end_lane(&self, lane_count: usize) {
         let before = self.lanes_over.fetch_add(1, Relaxed);
         assert!(before < lane_count, "each lane ends once");
     }
 
-    /// Lanes that have come to their end.
+    /// Lanes that have ended.
     pub(super) fn lanes_over(&self) -> usize {
         self.lanes_over.load(Relaxed)
     }
 }
 
-/// The time that a session waits for the source, and the excuse for more.
+/// The time that a session waits for the source, and the state that extends it.
 pub(super) struct Timeouts {
-    /// The time in which nothing may move.
+    /// The longest time without progress.
     pub(super) idle: Option<Duration>,
-    /// The time in which the other end may be silent, and an object may stop on its way.
+    /// The longest time in which the other end may be silent, and in which an object may stop midway.
     pub(super) stall: Duration,
-    /// True if the source sends straight from files now, as it said last.
+    /// True if the source is in a call to its storage while it sends straight from files, as its last
+    /// counters tell.
     source_is_busy: AtomicBool,
 }
 
@@ -124,49 +127,49 @@ impl Timeouts {
         Timeouts { idle, stall, source_is_busy: AtomicBool::new(false) }
     }
 
-    /// The source said whether it waits for its storage.
+    /// Notes the source's report about its storage.
     pub(super) fn hear(&self, source_is_busy: bool) {
         self.source_is_busy.store(source_is_busy, Relaxed);
     }
 
-    /// True if an object may stop on its way however long.
+    /// Returns true if an object may stop midway for any time.
     pub(super) fn are_excused(&self) -> bool {
         self.source_is_busy.load(Relaxed)
     }
 }
 
-/// The listeners of a session: the observer at this end, or the source, and the meta-scheduler.
+/// The recipients of a session's events: the observer at this end, or the source, and the meta-scheduler.
 pub(super) struct Reporting<'a> {
     pub(super) camp: &'a PlacedLanes,
     pub(super) share: Option<Arc<Share>>,
-    /// The one who watches, if the user started this end.
+    /// The observer, if the user started this end.
     pub(super) observer: Option<&'a dyn Observer>,
 }
 
 impl Reporting<'_> {
-    /// True if the user started this end.
+    /// Returns true if the user started this end.
     pub(super) fn is_watched(&self) -> bool {
         self.observer.is_some()
     }
 
-    /// Only here.
+    /// Delivers an event at this end only.
     pub(super) fn observe(&self, event: &Event) {
         if let Some(observer) = self.observer {
             observer.event(event);
         }
     }
 
-    /// To the user, at whichever end that is: by `say` at the source's.
+    /// Delivers an event to the user: to the observer at this end, or by `say` to the source.
     pub(super) fn deliver(&self, event: Event, say: impl FnOnce(Control)) {
         deliver(event, self.observer, say);
     }
 
-    /// To the user, with `-v`.
+    /// Delivers a text to the user, with `-v`.
     pub(super) fn tell(&self, text: String) {
         self.camp.tell(text);
     }
 
-    /// Where the lanes are, and why; of the shared targets, if `leads`.
+    /// Returns the placement of the lanes and its reasons, and that of the shared targets if `leads`.
     pub(super) fn news(&self, leads: bool) -> Vec<Notice> {
         let shared = self.share.iter().filter(|_| leads).flat_map(|share| share.news());
         self.camp.news().into_iter().map(Notice::Text).chain(shared).collect()

@@ -1,6 +1,6 @@
-//! Creation of large files: under a temporary name, once the directory is there and the name is free.
+//! Creation of large files under temporary names, once the directory exists and the name is free.
 //!
-//! The first I/O thread that needs a file creates it; others wait for that.
+//! The first I/O thread that needs a file creates it; other threads wait for that.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::lane::Lane;
 use super::make_way::Replacement;
 use super::sink_file::{SinkFile, version_of};
 
-/// The file under its temporary name, created by the first caller.
+/// Returns the file under its temporary name, which the first caller creates.
 pub(super) fn growing<'f>(
     lane: &Lane<'_>,
     root: &Root,
@@ -64,7 +64,7 @@ fn create(lane: &Lane<'_>, root: &Root, file: &SinkFile) -> Result<(GrowingFile,
     Ok(created)
 }
 
-/// Where a directory lies, if that may be elsewhere than the destination itself.
+/// Returns the file system of a directory, if it may differ from the destination's.
 fn file_system_of(lane: &Lane<'_>, held: BorrowedFd<'_>) -> Option<Arc<FileSystem>> {
     let storage = &lane.sink.destination.storage;
     match storage.is_one_file_system() {
@@ -73,7 +73,7 @@ fn file_system_of(lane: &Lane<'_>, held: BorrowedFd<'_>) -> Option<Arc<FileSyste
     }
 }
 
-/// A file of which nothing comes has to be there.
+/// Opens a file that several sessions share. A file without ranges in this session must already exist.
 fn share(
     lane: &Lane<'_>,
     file: &SinkFile,

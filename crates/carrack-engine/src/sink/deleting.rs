@@ -1,6 +1,8 @@
-//! The removal of entries of the destination: unlinked, moved to the backup, or in a dry run only told. No link is followed.
+//! The deletion of entries of the destination: unlinked, moved to the backup, or in a dry run only reported.
+//! Links are not followed.
 //!
-//! Several I/O threads at once, each with a name of its own; what may go is [`super::removal`]'s to say.
+//! Several I/O threads delete at once, each another name; [`super::removal`] decides which entries may be
+//! deleted.
 
 use std::ffi::OsStr;
 use std::io::{self, ErrorKind};
@@ -20,10 +22,10 @@ use super::lane::Lane;
 use super::removal::{Removal, Target, inner};
 use crate::error::SessionError;
 
-/// Levels of directories that are taken apart, as something in them stays, while what goes is moved to the backup or told.
+/// Levels of directories of which some entries stay while the others are moved to the backup or reported.
 const LEVELS_MAX: usize = 64;
 
-/// Removes names for a lane.
+/// Deletes names for a lane.
 #[derive(Clone, Copy)]
 pub(super) struct Deleter<'a> {
     lane: &'a Lane<'a>,
@@ -35,8 +37,8 @@ impl<'a> Deleter<'a> {
         Deleter { lane, removal }
     }
 
-    /// Removes a name with everything beneath it that is not spared, or moves it to the backup, and counts what is gone. In a dry run
-    /// it only tells that.
+    /// Deletes a name with everything beneath it that is not spared, or moves it to the backup, and counts
+    /// the deleted entries. In a dry run it only reports them.
     pub(super) fn remove(&self, target: Target<'_>) -> Result<(), SessionError> {
         let is_name = !target.name.is_empty() && !target.name.contains(&b'/');
         assert!(is_name && target.name != b"..", "what goes is one name of its directory");
@@ -52,7 +54,7 @@ impl<'a> Deleter<'a> {
     fn delete(&self, target: Target<'_>) -> Result<(), SessionError> {
         assert!(!self.lane.sink.spec.dry_run, "nothing is removed in a dry run");
         let shown = self.lane.sink.destination.path(target.directory, target.name);
-        // What is left when the session ends is left.
+        // Entries that are left when the session ends are spared.
         let spares = |step: RemovalStep, beneath: &[u8]| {
             self.lane.is_stopped() || self.removal.spares(target, step, beneath)
         };
@@ -83,7 +85,7 @@ impl<'a> Deleter<'a> {
         }
     }
 
-    /// Tells of a name that would go, and of everything in it.
+    /// Reports a name that would be deleted, and everything in it.
     fn tell(&self, target: Target<'_>) -> Result<(), SessionError> {
         let tell = |_: RemovalStep, beneath: &[u8]| {
             if let Some(path) = inner(target.directory, beneath) {
@@ -108,7 +110,8 @@ impl<'a> Deleter<'a> {
         }
     }
 
-    /// Hands on a name that goes as a whole, with the number of its entries; of a directory in which something stays what may go.
+    /// Passes a name that is deleted as a whole to `whole`, with the number of its entries. Of a directory in
+    /// which some entries stay, it passes those that may be deleted.
     fn in_wholes(
         &self,
         target: Target<'_>,
@@ -128,7 +131,7 @@ impl<'a> Deleter<'a> {
                 return self.not_set_aside(target, &io::Error::from(Errno::LOOP));
             }
             Ok(opened) => opened,
-            // No directory: it is spared itself.
+            // An entry other than a directory is spared itself.
             Err(Errno::NOTDIR | Errno::LOOP) => return Ok(()),
             Err(errno) => return self.not_set_aside(target, &errno.into()),
         };
@@ -167,7 +170,7 @@ impl<'a> Deleter<'a> {
     }
 }
 
-/// These directories, each followed by `name`.
+/// Returns these directories, each followed by `name`.
 fn directories_in(directories: &[RelPath], name: &[u8]) -> Option<Vec<RelPath>> {
     directories.iter().map(|directory| directory.join(name).ok()).collect()
 }
@@ -177,7 +180,7 @@ fn open_directory_in(held: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno
     openat(held, name, flags, Mode::empty())
 }
 
-/// Why it could not be seen what is to go.
+/// The failure of a search for entries to delete.
 pub(super) fn failed(path: Box<[u8]>, error: &io::Error) -> EntryFailure {
     let detail = format!("looking for what is to be deleted: {error}");
     EntryFailure { path, kind: FailureKind::WriteError, detail }

@@ -1,6 +1,6 @@
-//! The destination of a session: where entries are written, what lies there, and which names may be used.
+//! The destination of a session: its directory, its storage, and the names that may be used.
 //!
-//! Any thread asks; what changes is behind the locks of [`NameClaims`] and [`DirectoryAccess`].
+//! Any thread may read it; values that change are behind the locks of [`NameClaims`] and [`DirectoryAccess`].
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use super::confinement::Confinement;
 use super::names::NameClaims;
 use super::storage::SinkStorage;
 
-/// A directory, and what is known of it.
+/// A destination directory and its properties.
 pub(crate) struct SinkPlace {
-    /// Everything is written beneath it. Nothing in a dry run.
+    /// Everything is written beneath it. `None` in a dry run.
     pub(crate) root: Option<Arc<Root>>,
-    /// Where to look in the dry run of a sync, if it is there.
+    /// The existing directory that the dry run of a sync reads.
     pub(crate) seen: Option<Arc<Root>>,
     /// The storage that it lies on.
     pub(crate) storage: Arc<SinkStorage>,
@@ -24,17 +24,17 @@ pub(crate) struct SinkPlace {
     pub(crate) confinement: Confinement,
 }
 
-/// A place, and what this session uses there.
+/// A destination, and the session's state for it.
 pub(super) struct Destination {
-    /// Nothing in a dry run.
+    /// `None` in a dry run.
     pub(super) root: Option<Arc<Root>>,
-    /// The same, and in the dry run of a sync what is only looked at.
+    /// The same, or the directory that the dry run of a sync reads.
     pub(super) seen: Option<Arc<Root>>,
     pub(super) storage: Arc<SinkStorage>,
     pub(super) confinement: Confinement,
     pub(super) scratch: Arc<ScratchNames>,
     pub(super) names: NameClaims,
-    /// Directories that are accessible for the while. Nothing in a dry run.
+    /// Directories that are made accessible for the session. `None` in a dry run.
     pub(super) access: Option<DirectoryAccess>,
 }
 
@@ -54,12 +54,12 @@ impl Destination {
         }
     }
 
-    /// A directory of what may be looked at, if it is there.
+    /// Opens a directory for reading, if it exists.
     pub(super) fn look_into(&self, path: &RelPath) -> Option<OwnedFd> {
         self.seen.as_ref().and_then(|root| root.enter_directory(path).ok())
     }
 
-    /// The path as the user knows it.
+    /// Returns the path as the user knows it.
     pub(super) fn path(&self, directory: &RelPath, name: &[u8]) -> Box<[u8]> {
         match &self.root {
             Some(root) => root.full_path(directory, name),

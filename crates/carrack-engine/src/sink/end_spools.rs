@@ -1,6 +1,6 @@
-//! The work that is left for the end: directories get their metadata, files their further names and flags.
+//! Work that is done at the end: metadata of directories, hard links, and flags of files.
 //!
-//! I/O threads note it, the thread that ends the session takes it.
+//! I/O threads note it; the thread that ends the session takes it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,15 +9,15 @@ use carrack_storage::{DirectorySpool, LinkSpool, Root, SinkError};
 
 use super::attributes::AttributePolicy;
 
-/// The spools of a session; nothing in a dry run, or once they were taken.
+/// The spools of a session; `None` in a dry run, or once they were taken.
 pub(super) struct EndSpools {
     directories: Mutex<Option<DirectorySpool>>,
-    /// Further names of files.
+    /// Hard links to files.
     links: Mutex<Option<LinkSpool>>,
 }
 
 impl EndSpools {
-    /// Of what is written beneath `root`.
+    /// Creates the spools of entries beneath `root`.
     pub(super) fn new(root: Option<&Arc<Root>>, attributes: &AttributePolicy) -> EndSpools {
         EndSpools {
             directories: Mutex::new(root.map(|root| attributes.directory_spool(Arc::clone(root)))),
@@ -33,7 +33,7 @@ impl EndSpools {
         self.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A directory gets this at the end.
+    /// Notes the metadata that a directory gets at the end.
     pub(super) fn note_directory(
         &self,
         path: &RelPath,
@@ -43,7 +43,7 @@ impl EndSpools {
         self.directories().as_mut().map_or(Ok(()), |spool| spool.note(path, metadata, extras))
     }
 
-    /// A file gets flags at the end, if it has this time then.
+    /// Notes the flags that a file gets at the end, if it has this time then.
     pub(super) fn note_flags(
         &self,
         path: &RelPath,
@@ -54,7 +54,7 @@ impl EndSpools {
         self.directories().as_mut().map_or(Ok(()), |spool| spool.note_file(path, mtime, flags))
     }
 
-    /// A file gets another name at the end; nothing if that has come.
+    /// Notes a hard link that is made at the end. Returns `None` if the links were already taken.
     pub(super) fn note_link(
         &self,
         directory: &RelPath,

@@ -1,13 +1,13 @@
-//! Questions which of some names the source has, from their asking to their answer.
+//! Existence queries to the source, from the query to the reply.
 //!
-//! One I/O thread of the first lane asks and waits, the first lane's comm thread answers.
+//! One I/O thread of the first lane asks and waits; the first lane's comm thread delivers the reply.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use carrack_machine::{Closed, Monitor};
 
-/// The questions that are open, with the source's answers as far as they are there.
+/// The open queries, with the replies that have arrived.
 pub(super) struct ExistenceQueries(Monitor<HashMap<u64, Option<Vec<u8>>>>);
 
 impl ExistenceQueries {
@@ -15,7 +15,7 @@ impl ExistenceQueries {
         ExistenceQueries(Monitor::new(HashMap::new()))
     }
 
-    /// A question is about to be sent; false if another one of that number is open.
+    /// Registers a query that is about to be sent. Returns false if a query of that number is open.
     #[must_use]
     pub(super) fn ask(&self, id: u64) -> bool {
         self.0.with(|open| match open.entry(id) {
@@ -27,7 +27,7 @@ impl ExistenceQueries {
         })
     }
 
-    /// The source's answer; false if that question is not open, or was answered.
+    /// Delivers the source's reply. Returns false if that query is not open, or has a reply.
     #[must_use]
     pub(super) fn answer(&self, id: u64, kinds: Vec<u8>) -> bool {
         self.0.release(|open| match open.get_mut(&id) {
@@ -39,7 +39,7 @@ impl ExistenceQueries {
         })
     }
 
-    /// Waits for the answer to a question, which is closed by that.
+    /// Waits for the reply to a query, and closes the query.
     pub(super) fn take(&self, id: u64) -> Result<Vec<u8>, Closed> {
         self.0.take(|open| {
             assert!(open.contains_key(&id), "who waits for an answer has asked");
@@ -49,7 +49,7 @@ impl ExistenceQueries {
         })
     }
 
-    /// Nobody waits any more.
+    /// Ends all waiting.
     pub(super) fn close(&self) {
         self.0.close();
     }

@@ -1,6 +1,7 @@
-//! The large files of a lane, from their announcement to their end, and objects that came before their file was announced.
+//! The large files of a lane, from their announcement to their end, and objects that arrived before their
+//! file's announcement.
 //!
-//! The comm thread and I/O threads announce and end files; I/O threads note what has arrived of them.
+//! The comm thread and I/O threads announce and end files; I/O threads note the ranges that have arrived.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +12,7 @@ use carrack_wire::{Arrival, Ledger, LedgerError};
 
 use super::sink_file::SinkFile;
 
-/// The ledger of one lane, with what it does not know a file for yet.
+/// The ledger of one lane, with objects of files that are not announced yet.
 pub(super) struct FileTable(Mutex<Files>);
 
 struct Files {
@@ -19,9 +20,9 @@ struct Files {
     early: HashMap<FileId, Vec<Incoming>>,
 }
 
-/// The work with an object that has arrived.
+/// The handling of an object that has arrived.
 pub(super) enum Arrived {
-    /// Check and write it to this file.
+    /// It is checked and written to this file.
     Of(Arc<SinkFile>, Incoming),
     /// It waits for its file's announcement.
     Early,
@@ -30,7 +31,7 @@ pub(super) enum Arrived {
 }
 
 impl FileTable {
-    /// At most `open_max` files at once.
+    /// Creates the table for at most `open_max` files at once.
     pub(super) fn new(open_max: usize) -> FileTable {
         assert!(open_max > 0, "a lane may have large files open");
         FileTable(Mutex::new(Files { ledger: Ledger::new(open_max), early: HashMap::new() }))
@@ -40,7 +41,7 @@ impl FileTable {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A file begins; returns the objects that have waited for that.
+    /// Adds a file, and returns the objects that have waited for it.
     pub(super) fn announce(&self, id: FileId, file: &Arc<SinkFile>) -> Result<Vec<Incoming>, LedgerError> {
         assert!(file.id == id.0, "a file is announced by its own number");
         let mut files = self.files();
@@ -48,7 +49,7 @@ impl FileTable {
         Ok(files.early.remove(&id).unwrap_or_default())
     }
 
-    /// An object of a large file has arrived.
+    /// Notes an object of a large file that has arrived.
     pub(super) fn arrive(&self, range: ByteRange, incoming: Incoming) -> Result<Arrived, LedgerError> {
         let id = incoming.header.file;
         let mut files = self.files();
@@ -65,44 +66,44 @@ impl FileTable {
         }
     }
 
-    /// The object that announces a file is there.
+    /// Notes the object that announces its file.
     pub(super) fn arrive_first(&self, id: FileId, range: ByteRange) -> Result<(), LedgerError> {
         self.files().ledger.arrive(id, range).map(drop)
     }
 
-    /// A range that has arrived is not there after all: it failed its check.
+    /// Takes back a range that has arrived, as its object failed its check.
     pub(super) fn reject(&self, id: FileId, range: ByteRange) {
         self.files().ledger.reject(id, range);
     }
 
-    /// An open file that was not given up.
+    /// Returns an open file that was not given up.
     pub(super) fn get(&self, id: FileId) -> Option<Arc<SinkFile>> {
         self.files().ledger.get(id).cloned()
     }
 
-    /// All of it is said to be there; nothing if it was given up.
+    /// Ends a file of which the source has sent everything. Returns `None` if it was given up.
     pub(super) fn commit(&self, id: FileId) -> Result<Option<Arc<SinkFile>>, LedgerError> {
         self.files().ledger.commit(id)
     }
 
-    /// The source gives it up; nothing if it was given up here.
+    /// Ends a file that the source gives up. Returns `None` if the sink had given it up.
     pub(super) fn abandon(&self, id: FileId) -> Result<Option<Arc<SinkFile>>, LedgerError> {
         self.files().ledger.abandon(id)
     }
 
-    /// It is given up here; true the first time.
+    /// Gives a file up at the sink. Returns true the first time.
     pub(super) fn give_up(&self, id: FileId) -> bool {
         self.files().ledger.give_up(id).is_some()
     }
 
-    /// It goes on with what is held of it.
+    /// Opens a file again, of which the sink holds `held`.
     pub(super) fn reopen(&self, file: &Arc<SinkFile>, held: RangeSet) {
         let (id, size) = (FileId(file.id), file.entry.size());
         assert!(!held.is_whole(size), "a file is reopened for what it lacks");
         self.files().ledger.reopen(id, size, Arc::clone(file), held);
     }
 
-    /// True if no file is open, and no object waits for one.
+    /// Returns true if no file is open, and no object waits for one.
     pub(super) fn is_empty(&self) -> bool {
         let files = self.files();
         files.ledger.open_count() == 0 && files.early.is_empty()

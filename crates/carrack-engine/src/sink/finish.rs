@@ -1,6 +1,7 @@
 //! The ends of chunks and of the session: links, metadata of directories, modes, and the last commit.
 //!
-//! One I/O thread ends a lane; that of the first lane ends last, and does what is all lanes'.
+//! One I/O thread ends a lane. The thread of the first lane ends last, and does the work that concerns all
+//! lanes.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,8 +18,8 @@ use super::make_way::Replacement;
 use crate::counters::Stage;
 use crate::error::SessionError;
 
-/// Everything of a chunk was answered: returns when it is durable and recorded. Whoever takes it for done knows then what of it
-/// was lost.
+/// Ends a chunk after the acks of all its objects: returns when it is durable and recorded. The report of
+/// lost metadata comes before the message that ends the chunk.
 pub(super) fn settle(lane: &Lane<'_>, number: u64) -> Result<(), SessionError> {
     lane.counters.time(Stage::Storage, || lane.sink.committer()?.settle())?;
     tell_losses(lane);
@@ -26,7 +27,7 @@ pub(super) fn settle(lane: &Lane<'_>, number: u64) -> Result<(), SessionError> {
     Ok(())
 }
 
-/// Everything is written; if `is_complete`, nothing failed.
+/// Ends a lane after its last write. `is_complete`: no entry failed.
 pub(super) fn finish(lane: &Lane<'_>, is_complete: bool) -> Result<(), SessionError> {
     let done = if lane.leads { finish_session(lane, is_complete)? } else { 0 };
     if let Some(committer) = &lane.sink.committer {
@@ -45,7 +46,7 @@ fn finish_session(lane: &Lane<'_>, is_complete: bool) -> Result<u64, SessionErro
         past.discard_rest(root);
     }
     let links = make_links(lane, is_complete)?;
-    // A mode that is to be another one is set after that.
+    // Other modes are restored after the directories have their metadata.
     end_access(lane, Restoring::Open)?;
     let directories = set_directories(lane)?;
     end_access(lane, Restoring::All)?;
@@ -54,7 +55,7 @@ fn finish_session(lane: &Lane<'_>, is_complete: bool) -> Result<u64, SessionErro
     Ok(links + directories)
 }
 
-/// Gives files their further names.
+/// Makes the hard links to files.
 fn make_links(lane: &Lane<'_>, is_complete: bool) -> Result<u64, SessionError> {
     let sink = lane.sink;
     let Some(links) = sink.spools.take_links() else { return Ok(0) };
@@ -81,7 +82,7 @@ fn make_links(lane: &Lane<'_>, is_complete: bool) -> Result<u64, SessionError> {
     Ok(counts.made)
 }
 
-/// Gives directories their metadata, and files their flags.
+/// Sets the metadata of directories and the flags of files.
 fn set_directories(lane: &Lane<'_>) -> Result<u64, SessionError> {
     let Some(spool) = lane.sink.spools.take_directories() else { return Ok(0) };
     let mut failures = Vec::new();
@@ -91,14 +92,14 @@ fn set_directories(lane: &Lane<'_>) -> Result<u64, SessionError> {
     Ok(done)
 }
 
-/// Tells of the metadata that the destination can't keep, each kind once.
+/// Reports metadata that the destination can't keep, each kind once.
 fn tell_losses(lane: &Lane<'_>) {
     for loss in lane.sink.attributes.keeper.losses().take() {
         lane.report(Event::Notice(Notice::Loss(loss)));
     }
 }
 
-/// Tells of the destination's times, where they are not stored as they were told.
+/// Reports times that the destination does not store as announced.
 fn tell_times(lane: &Lane<'_>) {
     let SinkContext { attributes, destination, .. } = lane.sink;
     if attributes.times.has_refused() {

@@ -1,4 +1,5 @@
-//! A group: what is made durable and recorded together (L12). Holds values; the syncing is its [`super::committer`]'s.
+//! A group: data that is made durable and recorded together (L12). It holds values; [`super::committer`]
+//! syncs them.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -9,10 +10,11 @@ use carrack_storage::GrowingFile;
 
 use super::sink_file::{FileRecord, SinkFile};
 
-/// So many small files are synced one by one; for more of them one call for the whole file system is cheaper.
+/// Small files up to this number are synced one by one; for more of them one call for the whole file system
+/// is cheaper.
 const FEW: usize = 32;
 
-/// Everything that was written since the group before.
+/// All data that was written since the previous group.
 #[derive(Default)]
 pub(super) struct Group {
     /// Bytes of content.
@@ -22,26 +24,27 @@ pub(super) struct Group {
     pub(super) places: Places,
     /// Large files by their numbers in the journal.
     pub(super) files: BTreeMap<u64, Written>,
-    /// Those of them that it keeps open.
+    /// Number of large files that the group keeps open.
     open_count: usize,
 }
 
-/// Where small files and links were placed.
+/// The places of small files and links.
 pub(super) struct Places {
     /// Their directories.
     pub(super) directories: HashSet<RelPath>,
-    /// The files themselves, if they are few.
+    /// The files themselves, up to [`FEW`].
     pub(super) few: Option<Vec<(RelPath, Box<[u8]>)>>,
 }
 
 /// The ranges of a large file that were written.
 pub(super) struct Written {
     record: Arc<FileRecord>,
-    /// Nothing once it has its name: it is closed then, and not when its group is durable, which may have any number of files.
+    /// `None` once it has its name: it is closed then, and not when its group is durable, as a group may have
+    /// any number of files.
     pub(super) file: Option<Arc<SinkFile>>,
     ranges: RangeSet,
     subtrees: Vec<Subtree>,
-    /// XXH3-128 of each object, if it is to be read again.
+    /// XXH3-128 of each object, for the readback.
     pub(super) checks: Vec<(ByteRange, [u8; 32])>,
     pub(super) end: Option<End>,
 }
@@ -49,9 +52,9 @@ pub(super) struct Written {
 /// The end of a large file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// It has its name.
+    /// It has its final name.
     Done,
-    /// It can't be completed, and what is there of it is of no use.
+    /// It can't be completed, and its temporary file is of no use.
     Dropped,
 }
 
@@ -62,14 +65,14 @@ impl Default for Places {
 }
 
 impl Places {
-    /// Something was placed in this directory.
+    /// Notes a directory in which something was placed.
     pub(super) fn enter(&mut self, directory: &RelPath) {
         if !self.directories.contains(directory) {
             self.directories.insert(directory.clone());
         }
     }
 
-    /// A file with content was placed.
+    /// Notes a placed file with content.
     pub(super) fn add_file(&mut self, directory: &RelPath, name: &[u8]) {
         match &mut self.few {
             Some(few) if few.len() < FEW => few.push((directory.clone(), name.into())),
@@ -94,18 +97,18 @@ impl Places {
 }
 
 impl Group {
-    /// True if nothing was noted.
+    /// Returns true if nothing was noted.
     pub(super) fn is_empty(&self) -> bool {
         self.bundles.is_empty() && self.places.directories.is_empty() && self.files.is_empty()
     }
 
-    /// Where large files have a name, temporary or final, that was not recorded before.
+    /// Directories in which large files have a name, temporary or final, that was not recorded before.
     pub(super) fn directories_of_large(&self) -> impl Iterator<Item = &RelPath> {
         let named = self.files.values().filter(|written| written.end.is_some() || !written.record.is_begun());
         named.map(|written| &written.record.directory)
     }
 
-    /// Files that it keeps open.
+    /// Files that the group keeps open.
     pub(super) fn open_count(&self) -> usize {
         self.open_count
     }
@@ -134,7 +137,8 @@ impl Group {
     pub(super) fn add_end(&mut self, file: &Arc<SinkFile>, end: End) {
         let written = self.written(file);
         written.end = Some(end);
-        // What is still to be compared was written again: it has to be open for that.
+        // A file with ranges to compare was written again after the readback, and stays open for the
+        // comparison.
         if end == End::Done && written.checks.is_empty() && written.file.take().is_some() {
             assert!(self.open_count > 0, "a file that is closed was open");
             self.open_count -= 1;
@@ -160,7 +164,7 @@ impl Group {
 }
 
 impl Written {
-    /// A range that is not there after all.
+    /// Removes a range whose contents were damaged.
     pub(super) fn forget(&mut self, range: ByteRange) {
         self.ranges.remove(range);
         let is_outside = |subtree: &Subtree| {
@@ -169,7 +173,7 @@ impl Written {
         self.subtrees.retain(is_outside);
     }
 
-    /// Writes what became of the file into `batch`.
+    /// Adds the file's records to `batch`.
     pub(super) fn record(&self, number: u64, batch: &mut Batch) {
         let record = &self.record;
         match (self.end, record.is_begun()) {
@@ -190,14 +194,14 @@ impl Written {
         }
     }
 
-    /// Its records are in the journal: what is there of it is for a later session too.
+    /// Notes that the file's records are in the journal: a later session may resume it.
     pub(super) fn is_recorded(&self) {
         if let (None, Some(file)) = (self.end, &self.file) {
             file.is_recorded();
         }
     }
 
-    /// The file under its temporary name, if it was created and has no other yet.
+    /// The file under its temporary name, if it was created and has no final name yet.
     fn grown(&self) -> Option<&GrowingFile> {
         self.file.as_ref().and_then(|file| file.grown())
     }

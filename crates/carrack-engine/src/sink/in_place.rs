@@ -1,6 +1,6 @@
-//! The comparison of what was recorded of an entry with what stands at the destination.
+//! The comparison of an entry's record with the entry at the destination.
 //!
-//! I/O threads ask, of entries that are offered and of files that another session may have named.
+//! I/O threads compare entries that are offered, and files that another session may have named.
 
 use std::os::fd::BorrowedFd;
 
@@ -10,7 +10,8 @@ use carrack_storage::{Present, digest_of, dress_file, look_at};
 use super::context::SinkContext;
 use super::lane::Lane;
 
-/// True if what was recorded still stands there; if digests are asked for, reads and reports it.
+/// Returns true if the recorded entry is still at the destination. If digests are asked for, reads and
+/// reports its digest.
 pub(super) fn is_in_place(lane: &Lane<'_>, path: &RelPath, held: BorrowedFd<'_>, entry: &Entry) -> bool {
     let Ok(Some(present)) = look_at(held, &entry.name) else { return false };
     let is_same = match (&entry.kind, &present) {
@@ -38,7 +39,7 @@ pub(super) fn is_in_place(lane: &Lane<'_>, path: &RelPath, held: BorrowedFd<'_>,
     }
 }
 
-/// True if a file is the one that was recorded. A mode that the file system refused then is tried once more.
+/// Returns true if a file is the recorded one. A mode that the file system refused then is tried once more.
 fn has_all(sink: &SinkContext<'_>, held: BorrowedFd<'_>, entry: &Entry, found: &Metadata) -> bool {
     let told = sink.attributes.allowed(entry.metadata);
     let dress = || dress_file(held, &entry.name, &sink.attributes.dress(&told, None));

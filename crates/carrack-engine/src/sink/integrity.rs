@@ -1,6 +1,7 @@
-//! The integrity of a large file's contents: the digest of what has arrived, and the damage that was found when it was read again.
+//! The integrity of a large file's contents: the digest of the received bytes, and the damage that the
+//! readback found.
 //!
-//! I/O threads add what they have checked and ask for damage, `carrack-commit` notes it.
+//! I/O threads add checked objects and ask for damage; `carrack-commit` notes it.
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -12,14 +13,14 @@ use carrack_model::{ByteRange, RangeSet};
 /// The contents of one file.
 pub(super) struct Integrity {
     digest: Mutex<FileDigest>,
-    /// Bytes that were not what was written when they were read again, since they were last asked for.
+    /// Ranges whose readback differed, since the last call of `take_damage`.
     damage: Mutex<RangeSet>,
-    /// True if there ever were any.
+    /// True if a readback ever differed.
     was_damaged: AtomicBool,
 }
 
 impl Integrity {
-    /// Of a file of `size` bytes.
+    /// Creates the state of a file of `size` bytes.
     pub(super) fn new(size: u64) -> Integrity {
         Integrity {
             digest: Mutex::new(FileDigest::new(size)),
@@ -36,29 +37,29 @@ impl Integrity {
         self.damage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An object's part of the digest.
+    /// Adds an object's subtrees to the digest.
     pub(super) fn add_subtrees(&self, subtrees: &[Subtree]) -> Result<(), DigestError> {
         let mut digest = self.digest();
         subtrees.iter().try_for_each(|subtree| match digest.add(*subtree) {
-            // What is written once more was hashed before.
+            // A range that is written once more was hashed before.
             Err(DigestError::Overlap(_)) if self.was_damaged.load(Relaxed) => Ok(()),
             added => added,
         })
     }
 
-    /// The digest of a file that is whole.
+    /// Returns the digest of a complete file.
     pub(super) fn finish(&self) -> Result<[u8; 32], DigestError> {
         self.digest().clone().finish()
     }
 
-    /// Read again, these bytes were not what was written.
+    /// Notes a range whose readback differed from the written bytes.
     pub(super) fn note_damage(&self, range: ByteRange) {
         assert!(range.len > 0, "an object has contents");
         self.was_damaged.store(true, Relaxed);
         self.damage().insert(range);
     }
 
-    /// Takes the ranges that have to be written once more.
+    /// Takes the ranges that must be written once more.
     pub(super) fn take_damage(&self) -> RangeSet {
         mem::take(&mut *self.damage())
     }

@@ -1,7 +1,7 @@
-//! One lane of the sink (N2): its slots, its connections, its threads, and the objects and files that come to it. Lanes share
-//! what they look at, and nothing that they change on an object's way.
+//! One lane of the sink (N2): its slots, its connections, its threads, and its objects and files. Lanes share
+//! values that they read, and none that they change while an object passes through.
 //!
-//! All threads of the lane enter it; its parts own the locks.
+//! All threads of the lane use it; its parts own the locks.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::Relaxed;
@@ -34,13 +34,13 @@ pub(super) enum Letter {
     Say(Vec<u8>),
     /// Wait for data on this endpoint.
     Park(Box<dyn ReceiveEndpoint>),
-    /// A stream was closed: no object follows on it.
+    /// A data connection was closed: no object follows on it.
     Closed,
-    /// Everything is in its place: say so and end.
+    /// Everything is written: send that and end.
     Finished,
 }
 
-/// Everything that the threads of one lane share.
+/// The state that the threads of one lane share.
 pub(super) struct Lane<'a> {
     /// The context that all lanes of the sink share.
     pub(super) sink: &'a SinkContext<'a>,
@@ -49,7 +49,7 @@ pub(super) struct Lane<'a> {
     pub(super) queue: WriteQueue,
     pub(super) pool: SlotPool,
     pub(super) crew: LaneCrew,
-    /// Where objects go that the storage does not take.
+    /// The logs for objects that the storage does not take yet.
     pub(super) spills: Vec<Spill<TargetId>>,
     pub(super) files: FileTable,
     pub(super) answers: AnswerBatch,
@@ -84,24 +84,25 @@ impl<'a> Lane<'a> {
         })
     }
 
-    /// True if the session ends: nothing that has not been begun is to be done.
+    /// Returns true if the session ends: no new work is begun then.
     pub(super) fn is_stopped(&self) -> bool {
         self.fault.has_ended()
     }
 
-    /// A seat for a thread that hardly computes: with the I/O threads.
+    /// Binds a thread that computes little to a core of the I/O threads.
     pub(super) fn sit_beside(&self) -> Seated {
         self.crew.sit(Duty::Io(self.queue.thread_count()))
     }
 
-    /// An object has been stored, or will not be.
+    /// Adds the ack of an object.
     pub(super) fn answer(&self, object: u64, answer: Answer) {
         if self.answers.add(object, answer) {
             self.mail.wake();
         }
     }
 
-    /// An entry failed. A full destination ends the session: what follows would fail too.
+    /// Counts and reports an entry that failed. A full destination ends the session: later entries would fail
+    /// too.
     pub(super) fn fail(&self, failure: EntryFailure) -> Result<(), SessionError> {
         self.counters.entries_failed.fetch_add(1, Relaxed);
         self.sink.status.count_failure();
@@ -112,8 +113,9 @@ impl<'a> Lane<'a> {
         Ok(())
     }
 
-    /// A file is in its place: flags after which nothing can be done with it come at the end. Of several sessions the last one is told of
-    /// them, as the others don't know whether the file is done with.
+    /// Notes the flags that a complete file gets at the end, as it can't be changed after them. If several
+    /// sessions carry the transfer, the source names them to the last session, as the others don't know
+    /// whether the file is complete.
     pub(super) fn note_flags(
         &self,
         directory: &RelPath,
@@ -127,7 +129,7 @@ impl<'a> Lane<'a> {
         self.note_to_fasten(directory, name, mtime, flags)
     }
 
-    /// Has a file get flags at the end, if it is the one that was told then.
+    /// Notes flags that a file gets at the end, if it is the announced one then.
     pub(super) fn note_to_fasten(
         &self,
         directory: &RelPath,
@@ -150,7 +152,8 @@ impl<'a> Lane<'a> {
         }
     }
 
-    /// The target whose queue an object waits in. What can't be told yet goes with the destination's own.
+    /// Returns the target in whose queue an object waits. An object whose target is not known yet waits in
+    /// the queue of the destination's own target.
     pub(super) fn target_of(&self, incoming: &Incoming) -> TargetId {
         let header = incoming.header;
         let known = match header.kind {
@@ -162,30 +165,30 @@ impl<'a> Lane<'a> {
         known.unwrap_or(self.own_target())
     }
 
-    /// The target of the destination itself.
+    /// Returns the target of the destination itself.
     pub(super) fn own_target(&self) -> TargetId {
         self.sink.destination.storage.own().own_target().id
     }
 
-    /// Puts an object into the queue of its target.
+    /// Adds an object to the queue of its target.
     pub(super) fn enqueue(&self, target: TargetId, incoming: Incoming) {
         self.queue.push_object(target, incoming);
         self.spills.iter().for_each(Spill::something_waits);
     }
 
-    /// The target of an object that waited in the queue of the destination's own because its file had not been created, if it is
-    /// another one and known by now.
+    /// Returns the present target of an object whose file had not been created when the object was queued, if
+    /// the target is known by now and differs from that of the queue.
     pub(super) fn target_elsewhere(&self, waited_for: TargetId, incoming: &Incoming) -> Option<TargetId> {
         let may_move = self.sink.sizing.is_sorting && incoming.header.kind == FrameKind::Object;
         may_move.then(|| self.target_of(incoming)).filter(|target| *target != waited_for)
     }
 
-    /// Where the directory of a bundle's first files lies.
+    /// Returns the target of the directory of a bundle's first files.
     fn target_of_bundle(&self, incoming: &Incoming) -> Option<TargetId> {
         let table_len = incoming.header.table_len as usize;
         let (_, table) = incoming.body().split_at_checked(incoming.body().len().checked_sub(table_len)?)?;
         let Some(Ok(TableRecord::Section { path, .. })) = TableReader::new(table).next() else { return None };
-        // Not made here: what the source may write is judged when the bundle is unpacked.
+        // The directory is not created: the bundle's names are checked when it is unpacked.
         let held = self.sink.destination.root.as_ref()?.open_directory(&path).ok()?;
         let storage = &self.sink.destination.storage;
         let target = storage.file_systems().of(held.as_fd()).ok()?.own_target().id;
@@ -193,7 +196,7 @@ impl<'a> Lane<'a> {
         Some(target)
     }
 
-    /// A large file was created: tells how it is written and striped, if the user does not know.
+    /// Reports the I/O method and the striping of a large file that was created, unless the user knows them.
     pub(super) fn tell_news(&self, io: WriteIo, refusal: Option<&str>) {
         let storage = &self.sink.destination.storage;
         let io_news = storage.io_news(io).map(Notice::Text);
@@ -201,7 +204,7 @@ impl<'a> Lane<'a> {
         io_news.into_iter().chain(refusal_news).for_each(|notice| self.report(Event::Notice(notice)));
     }
 
-    /// To the user, at whichever end that is. Not for the comm thread.
+    /// Delivers an event to the user, at either end. Not for the comm thread.
     pub(super) fn report(&self, event: Event) {
         self.sink.reporting.deliver(event, |message| self.say(message));
     }
@@ -212,7 +215,7 @@ impl<'a> Lane<'a> {
         }
     }
 
-    /// Not for the comm thread. A session that is ending needs no more messages.
+    /// Sends a message. Not for the comm thread. A session that ends needs no more messages.
     pub(super) fn say(&self, message: Control) {
         let _ = self.mail.post(Letter::Say(message.to_body()));
     }
@@ -225,7 +228,7 @@ impl Stop for Lane<'_> {
 
     fn stop(&self) {
         self.fault.end();
-        // What is all lanes' is there until the last of them ends.
+        // Parts that all lanes share stay open until the last lane ends.
         if self.leads {
             self.sink.committer.iter().for_each(Committer::close);
             self.sink.queries.close();

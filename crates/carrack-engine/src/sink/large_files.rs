@@ -1,6 +1,6 @@
-//! Beginnings and ends of large files: creation, commit, shelving, and what is given up.
+//! The beginnings and ends of large files: creation, commit, the end of a session's part, and abort.
 //!
-//! I/O threads enter it, several at once, each with a file of its own or with the object that ends it.
+//! I/O threads use it, several at once, each with another file or with the object that ends a file.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -35,12 +35,12 @@ impl<'a> LargeFiles<'a> {
         LargeFiles { lane, sink: lane.sink }
     }
 
-    /// Creates a file that was announced, and says where it lies.
+    /// Creates an announced file, and sends its layout to the source.
     pub(super) fn create(&self, file: &Arc<SinkFile>) -> Result<(), SessionError> {
         let Some(root) = &self.sink.destination.root else {
             return Err(SessionError::Protocol("a file in a dry run".into()));
         };
-        // An error is told when its first object is written.
+        // The writing of its first object reports an error.
         if growing(self.lane, root, file).is_ok()
             && let Some(layout) = file.layout()
         {
@@ -51,7 +51,8 @@ impl<'a> LargeFiles<'a> {
         Ok(())
     }
 
-    /// All of a file has come: it gets its name, or what of it is damaged is asked for again.
+    /// Ends a file of which all objects have arrived: it gets its name, or its damaged ranges are requested
+    /// again.
     pub(super) fn commit(&self, file: &Arc<SinkFile>) -> Result<(), SessionError> {
         if file.portion.is_part() {
             return Err(SessionError::Protocol("a part that was treated as a whole file".into()));
@@ -65,7 +66,7 @@ impl<'a> LargeFiles<'a> {
         Ok(())
     }
 
-    /// This session's part of a file is written; others bring the rest.
+    /// Ends this session's part of a file; other sessions write the rest.
     pub(super) fn shelve(&self, file: &Arc<SinkFile>) -> Result<(), SessionError> {
         if !file.portion.is_part() {
             return Err(SessionError::Protocol("a whole file that was treated as a part".into()));
@@ -80,7 +81,7 @@ impl<'a> LargeFiles<'a> {
         Ok(())
     }
 
-    /// Makes a part that ends in a hole as long as announced.
+    /// Extends a part that ends in a hole to the announced size.
     fn extend(&self, file: &Arc<SinkFile>) -> Result<Result<(), (FailureKind, String)>, SessionError> {
         assert!(file.portion.is_part(), "a whole file is extended when it gets its name");
         if !file.portion.ends_in_hole() {
@@ -94,12 +95,12 @@ impl<'a> LargeFiles<'a> {
         Ok(self.lane.counters.time(Stage::Storage, extend))
     }
 
-    /// The source gave the file up.
+    /// Aborts a file that the source gave up.
     pub(super) fn discard(&self, file: &Arc<SinkFile>) -> Result<(), SessionError> {
         if let (Some(root), true) =
             (&self.sink.destination.root, self.sink.history.is_shared() && !file.portion.is_part())
         {
-            // Others wrote to it. What is not there need not be taken away.
+            // Other sessions wrote to it. A file that can't be opened need not be removed.
             let _ = growing(self.lane, root, file);
         }
         match file.grown().is_some() || file.is_begun() {
@@ -111,20 +112,21 @@ impl<'a> LargeFiles<'a> {
         }
     }
 
-    /// Everything of a file by itself is written. The source hears of it by the last object's answer, or before that answer
-    /// that it failed.
+    /// Ends an inline-announced file of which all bytes are written. The ack of its last object tells the
+    /// source; a failure is reported before that ack.
     pub(super) fn close(&self, file: &Arc<SinkFile>) -> Result<(), SessionError> {
         assert!(file.is_by_itself(), "others are closed by the source");
         let id = FileId(file.id);
         match self.name(file)? {
             true => self.lane.files.commit(id).map(drop)?,
-            // The source abandons it.
+            // The source aborts it.
             false => drop(self.lane.files.give_up(id)),
         }
         Ok(())
     }
 
-    /// The file can't be written: reported once, and the source is told before the object is answered.
+    /// Gives up a file that can't be written. The failure is reported once, and sent to the source before the
+    /// object's ack.
     pub(super) fn give_up(
         &self,
         file: &Arc<SinkFile>,
@@ -137,7 +139,7 @@ impl<'a> LargeFiles<'a> {
         Ok(())
     }
 
-    /// True if what was written of a file has to come once more; the source is told.
+    /// Returns true if the readback found damaged ranges, which are then requested from the source.
     fn is_damaged(&self, file: &Arc<SinkFile>) -> Result<bool, SessionError> {
         let committer = self.sink.committer()?;
         if !committer.reads_back() {
@@ -151,7 +153,7 @@ impl<'a> LargeFiles<'a> {
         Ok(!damage.is_empty())
     }
 
-    /// Not all that was written is what the storage holds: it has to come once more.
+    /// Requests the ranges that differ from the written bytes once more.
     fn ask_again(&self, file: &Arc<SinkFile>, damage: &RangeSet) -> Result<(), SessionError> {
         assert!(!damage.is_empty(), "something has to come once more");
         let size = file.entry.size();
@@ -163,7 +165,7 @@ impl<'a> LargeFiles<'a> {
         Ok(())
     }
 
-    /// Gives a file that is whole its metadata and its name; false if it could not be done, as was told.
+    /// Gives a complete file its metadata and its name. Returns false after a failure, which is reported.
     fn name(&self, file: &Arc<SinkFile>) -> Result<bool, SessionError> {
         assert!(!file.portion.is_part(), "a part gets its name when others have brought the rest");
         let syncs = self.sink.committer()?.syncs_before_naming();
@@ -181,11 +183,11 @@ impl<'a> LargeFiles<'a> {
         });
         match committed {
             Ok(()) => {}
-            // It stays for a later session.
+            // The temporary file stays for a later session.
             Err(_) if self.sink.spec.part.is_some() && self.lane.is_stopped() => {
                 return Err(SessionError::PeerGone);
             }
-            // Another session was faster: the same version of it has its name.
+            // Another session was faster: the same version of the file has its name.
             Err(_) if self.sink.history.is_shared() && self.has_its_name(root, file) => {}
             Err((kind, detail)) => {
                 self.fail_file(file, kind, detail)?;
@@ -195,7 +197,7 @@ impl<'a> LargeFiles<'a> {
         self.named(file).map(|()| true)
     }
 
-    /// Metadata and name, if `syncs` after the contents are durable.
+    /// Sets the metadata and the name; with `syncs` the contents are made durable before.
     fn publish(&self, file: &SinkFile, growing: &GrowingFile, syncs: bool) -> Result<(), SinkError> {
         let dress = self.sink.attributes.dress(&file.entry.metadata, file.entry.extras.as_deref());
         if file.portion.part_offset().is_some() {
@@ -212,7 +214,8 @@ impl<'a> LargeFiles<'a> {
         held.is_ok_and(|held| is_in_place(self.lane, file.directory(), held.as_fd(), &file.entry))
     }
 
-    /// Counted and told of before the source is answered: what it takes for settled is known to have failed then.
+    /// Counts and reports a failure before the source gets a reply: the source must know of the failure
+    /// before it takes the file for done.
     fn fail_file(&self, file: &Arc<SinkFile>, kind: FailureKind, detail: String) -> Result<(), SessionError> {
         self.forsake(file)?;
         self.lane.fail(EntryFailure {
@@ -224,7 +227,8 @@ impl<'a> LargeFiles<'a> {
         Ok(())
     }
 
-    /// Nothing of the file is of use any more, now or later. Of one in parts the rest may be.
+    /// Discards the file: its bytes are of no use, now or later. Of a shared file the other sessions' parts
+    /// may be.
     fn forsake(&self, file: &Arc<SinkFile>) -> Result<(), SessionError> {
         self.lane.counters.bytes_done.fetch_sub(file.bytes.uncount_all(), Relaxed);
         if file.portion.is_part() {
@@ -247,7 +251,7 @@ impl<'a> LargeFiles<'a> {
     }
 }
 
-/// An error as it is told of a file.
+/// Returns an error as it is reported for a file.
 fn told(error: &SinkError) -> (FailureKind, String) {
     (error.kind(), error.to_string())
 }

@@ -1,13 +1,13 @@
-//! Whose turn it is to write to a large file, where the kernel lets one thread write to it at a time.
+//! Write combining for large files, where the kernel lets one thread at a time write to a file.
 //!
-//! A thread that finds another one writing leaves its object to that one and goes on receiving: both cores stay busy, and nobody sleeps for the
-//! time of one write.
+//! A thread that finds another thread writing to the file leaves its object to that thread and receives the
+//! next one: both cores stay busy, and no thread sleeps for the time of a write.
 
 use std::collections::VecDeque;
 
 use carrack_machine::Monitor;
 
-/// Items that wait for the thread that writes now.
+/// Items that wait for the writing thread.
 pub(super) struct Line<T> {
     state: Monitor<State<T>>,
 }
@@ -24,8 +24,9 @@ impl<T> Default for Line<T> {
 }
 
 impl<T> Line<T> {
-    /// Writes `item`, and after it what others leave to this thread meanwhile. If another thread is writing, `item` is left to that one, unless
-    /// `room` items are already: then it waits. Without room every thread writes its own, one after the other.
+    /// Writes `item`, and then the items that other threads leave to the caller meanwhile. If another thread
+    /// is writing, `item` is left to that thread; if `room` items already are, the caller waits. Without room
+    /// each thread writes its own item, one after the other.
     pub(super) fn write<E>(
         &self,
         item: T,
@@ -42,7 +43,7 @@ impl<T> Line<T> {
         Ok(())
     }
 
-    /// Gives the item back if it is the caller's turn.
+    /// Returns the item if the caller writes now.
     fn enter(&self, item: T, room: usize) -> Option<T> {
         let mut item = Some(item);
         let entered = self.state.take(|state| {
@@ -56,19 +57,19 @@ impl<T> Line<T> {
                 None
             })
         });
-        // It is never closed.
+        // The monitor is never closed.
         entered.ok().flatten()
     }
 }
 
-/// Nobody else writes until it is over, or its thread fails.
+/// The right to write, until the turn ends or its thread fails.
 struct Turn<'a, T> {
     line: &'a Line<T>,
     is_over: bool,
 }
 
 impl<T> Turn<'_, T> {
-    /// The next item that others left to this thread; without one the turn is over.
+    /// Returns the next item that was left to this thread. Without one the turn ends.
     fn next(&mut self) -> Option<T> {
         let next = self.line.state.release(|state| {
             assert!(state.is_writing, "nobody ends the turn of another thread");

@@ -1,8 +1,9 @@
-//! `carrack sync` where another kind of entry stands: as with rsync, what is no directory gives way to one, an empty directory to
-//! what is none, and with `--delete` any directory, with everything in it that may go.
+//! The replacement of entries of another kind by `carrack sync`. As with rsync, an entry other than a
+//! directory gives way to a directory, and an empty directory to another entry. With `--delete` any directory
+//! does, with everything in it that may be deleted.
 //!
-//! It goes when what takes its place is complete, so that nothing is lost by a source that fails on the way; for a moment neither has the
-//! name.
+//! The old entry is removed when its replacement is complete, so that a source that fails in between loses no
+//! data. For a moment neither has the name.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -18,7 +19,7 @@ use super::lane::Lane;
 use super::removal::{Removal, Target};
 use crate::error::SessionError;
 
-/// Makes way for what a lane writes.
+/// Replaces entries for a lane.
 #[derive(Clone, Copy)]
 pub(super) struct Replacement<'a> {
     lane: &'a Lane<'a>,
@@ -30,7 +31,7 @@ impl<'a> Replacement<'a> {
         Replacement { lane, sink: lane.sink }
     }
 
-    /// Opens a directory, and makes what is missing of its path.
+    /// Opens a directory, and creates the missing directories of its path.
     pub(super) fn make_directory(&self, root: &Root, path: &RelPath) -> Result<OwnedFd, SinkError> {
         let make =
             || with_access(self.sink, path, || root.make_directory(path).map_err(SinkError::of_directory));
@@ -40,7 +41,8 @@ impl<'a> Replacement<'a> {
         }
     }
 
-    /// Places an entry; if a directory is in its way that may go, once more.
+    /// Places an entry. If a directory is in the way that may be deleted, deletes it and places the entry
+    /// once more.
     pub(super) fn place_over<T>(
         &self,
         held: BorrowedFd<'_>,
@@ -54,7 +56,7 @@ impl<'a> Replacement<'a> {
         }
     }
 
-    /// Says before its data travels that a file can't take its name.
+    /// Returns an error if a file can't take its name, so that its data is not sent.
     pub(super) fn check_way(&self, held: BorrowedFd<'_>, name: &[u8]) -> Result<(), SinkError> {
         let looked = look_at(held, name).map_err(SinkError::of_looking)?;
         if let Some(Present::Special { special, .. }) = looked
@@ -72,7 +74,7 @@ impl<'a> Replacement<'a> {
         Ok(())
     }
 
-    /// In a dry run, tells of a directory that would go for an entry that is wanted.
+    /// In a dry run, reports a directory that would be deleted for a wanted entry.
     pub(super) fn tell_way(&self, held: BorrowedFd<'_>, directory: &RelPath, name: &[u8]) {
         let stands = || matches!(look_at(held, name), Ok(Some(Present::Other)));
         if self.sink.spec.dry_run
@@ -84,7 +86,7 @@ impl<'a> Replacement<'a> {
         }
     }
 
-    /// In a dry run, tells of what would go for a directory.
+    /// In a dry run, reports an entry that would be deleted for a directory.
     pub(super) fn tell_way_of_directory(&self, path: &RelPath) {
         let stays = self.sink.spec.sync.as_ref().is_none_or(|sync| sync.ignore_existing);
         if self.sink.spec.dry_run && !stays {
@@ -92,7 +94,8 @@ impl<'a> Replacement<'a> {
         }
     }
 
-    /// Removes a directory where another kind of entry is to be; false if something stands there still.
+    /// Removes a directory whose name another kind of entry needs. Returns false if an entry still has the
+    /// name.
     pub(super) fn make_way(
         &self,
         held: BorrowedFd<'_>,
@@ -115,7 +118,8 @@ impl<'a> Replacement<'a> {
         Ok(matches!(look_at(held, name), Ok(None)))
     }
 
-    /// Removes what is no directory where a directory on the way is to be. Several threads may at once.
+    /// Removes entries other than directories from the path of a directory. Several threads may do this at
+    /// once.
     fn clear_path(&self, root: &Root, path: &RelPath) -> bool {
         assert!(self.sink.destination.root.is_some(), "nothing gives way in a dry run");
         let Some(removal) = &self.sink.removal else { return false };
@@ -133,7 +137,7 @@ impl<'a> Replacement<'a> {
                     return false;
                 }
                 Ok(Some(_)) if self.is_spared_at(removal, &places_of(&above), name, false) => return false,
-                // A file whose name is the same to this directory.
+                // The name folds to that of a file of this run.
                 Ok(Some(_)) if self.sink.destination.names.is_taken(held.as_fd(), &above, name) => {
                     return false;
                 }
@@ -143,7 +147,7 @@ impl<'a> Replacement<'a> {
                     return Deleter::new(self.lane, removal).remove(target).is_ok();
                 }
                 Ok(Some(_)) => {
-                    // If it fails, another thread was faster, or it is still in the way.
+                    // After a failure another thread was faster, or the entry is still in the way.
                     let _ = unlinkat(&held, name, AtFlags::empty());
                     return true;
                 }
@@ -161,8 +165,9 @@ impl<'a> Replacement<'a> {
     }
 }
 
-/// Where a directory of the destination may be beneath a source: that is the destination, or a directory in it. Which of the
-/// two the sink does not know yet, and spares what patterns match at either.
+/// Returns the possible paths of a destination's directory beneath a source: the destination is a copy of the
+/// source, or has a copy as a directory. The sink does not know yet which of the two, and spares the matches
+/// of patterns at either.
 fn places_of(directory: &RelPath) -> Vec<RelPath> {
     let mut places = vec![directory.clone()];
     let inner = directory.as_bytes().splitn(2, |&byte| byte == b'/').nth(1).unwrap_or_default();

@@ -1,41 +1,42 @@
 //! The sink: receive → check → write → done.
 //!
-//! The modules stand in an order: each one imports only those above it. Each mutex is locked in its own module only.
+//! The modules are in an order: each one imports only those above it. Each mutex is locked in its own module
+//! only.
 //!
-//! | module | what happens there | threads |
+//! | module | contents | threads |
 //! | --- | --- | --- |
-//! | [`storage`] | whether there are several targets to choose from, and how files are written | all |
-//! | [`sizing`] | how many threads and streams there are, and what limits them | all |
+//! | [`storage`] | the number of targets, and the method of writing files | all |
+//! | [`sizing`] | the numbers of threads and connections, and their limits | all |
 //! | [`confinement`] | names that the source may write | I/O, comm |
-//! | [`names`] | names that the destination does not tell apart | I/O |
-//! | [`attributes`] | what entries get of the source's metadata, and when they have it | all |
-//! | [`destination`] | the place: its root, storage, confinement and names | all |
-//! | [`line`] | whose turn it is to write to a file, and who leaves an object to whom | I/O |
-//! | [`portion`], [`integrity`], [`byte_counts`] | what of a file comes, what is known of its contents, and what counts | I/O, comm, `carrack-commit` |
+//! | [`names`] | names that the destination does not distinguish | I/O |
+//! | [`attributes`] | the source's metadata that entries get, and the comparison with it | all |
+//! | [`destination`] | the destination: root, storage, confinement and names | all |
+//! | [`line`] | write combining | I/O |
+//! | [`portion`], [`integrity`], [`byte_counts`] | ranges, digest, counts | I/O, comm, `carrack-commit` |
 //! | [`sink_file`] | one large file, from its announcement to its name | I/O, comm |
 //! | [`file_table`] | large files from their announcement to their end | I/O, comm |
-//! | [`answers`] | what became of objects, until the comm thread says so | I/O, comm |
-//! | [`write_queue`] | what waits for an I/O thread: streams with data, objects, ends of files | all |
-//! | [`group`], [`syncer`], [`recorder`], [`committer`] | what was written is made durable and recorded (L12) | `carrack-commit` |
-//! | [`past`], [`siblings`] | what earlier sessions left, and other ones that carry the transfer at the same time | I/O |
-//! | [`backup`], [`removal`] | what of the destination may go, and where it is moved to in place of being removed | I/O |
-//! | [`existence_queries`] | what the source is asked of names that may go | I/O, comm |
+//! | [`answers`] | acks of objects, until the comm thread sends them | I/O, comm |
+//! | [`write_queue`] | the I/O threads' work: connections with data, objects, ends of files | all |
+//! | [`group`], [`syncer`], [`recorder`], [`committer`] | group commit (L12) | `carrack-commit` |
+//! | [`past`], [`siblings`] | the records of earlier sessions, and of parallel ones | I/O |
+//! | [`backup`], [`removal`] | the rules of deletion, and the backup directory | I/O |
+//! | [`existence_queries`] | existence queries to the source | I/O, comm |
 //! | [`end_spools`] | links and metadata of directories, for the end | I/O |
-//! | [`context`] | all of this as the lanes look at it, what they count together, how long they wait, and who hears of it | all |
-//! | [`lane`] | what the threads of one lane share (N2) | all |
-//! | [`access`] | directories of one's own that are read-only, for the while | I/O |
-//! | [`deleting`], [`make_way`] | what is removed, and what stands where another kind of entry is to be | I/O |
-//! | [`in_place`] | whether what was recorded still stands there | I/O |
-//! | [`creation`], [`large_files`] | large files begin and end | I/O |
-//! | [`announcing`] | the source says that a file comes | I/O, comm |
+//! | [`context`] | all of the above for the lanes, counts, timeouts, reporting | all |
+//! | [`lane`] | the state that the threads of one lane share (N2) | all |
+//! | [`access`] | access to the user's read-only directories during the session | I/O |
+//! | [`deleting`], [`make_way`] | deletion, and replacement of entries of another kind | I/O |
+//! | [`in_place`] | the comparison of records with the destination | I/O |
+//! | [`creation`], [`large_files`] | the beginnings and ends of large files | I/O |
+//! | [`announcing`] | the announcement of large files | I/O, comm |
 //! | [`object_writer`] | checks and writes objects of large files | I/O |
-//! | [`unpack`] | a bundle becomes small files and links | I/O |
-//! | [`sync`], [`offers`] | what is wanted of what the source offers: what differs, and what was not recorded | I/O |
-//! | [`prune`] | what the source does not have goes | I/O |
+//! | [`unpack`] | unpacks bundles into small files and links | I/O |
+//! | [`sync`], [`offers`] | the choice among offered entries: changed ones, and unrecorded ones | I/O |
+//! | [`prune`] | deletes entries that the source does not have | I/O |
 //! | [`finish`] | links, directories, modes and the last commit | I/O |
-//! | [`writer`] | drives a stream, and does what waits | I/O |
-//! | [`spill`] | what may go to flash while the storage does not take it, and comes back (L9): `crate::spill` | `carrack-spill`, `carrack-refill` |
-//! | [`comm`] | the source's messages; endpoints that are quiet; answers, several in one message | comm |
+//! | [`writer`] | the I/O thread: drives connections and takes work from the queue | I/O |
+//! | [`spill`] | objects on flash (L9): `crate::spill` | `carrack-spill`, `carrack-refill` |
+//! | [`comm`] | the source's messages, idle endpoints, and acks | comm |
 
 mod access;
 mod announcing;
@@ -114,11 +115,11 @@ use siblings::Siblings;
 use sizing::SinkSizing;
 pub(crate) use storage::SinkStorage;
 
-/// The start of a sink: the session stands, the destination is open.
+/// The start of a sink: the session is established, the destination is open.
 pub(crate) struct SinkStart<'a> {
     /// At least one.
     pub(crate) lanes: Vec<LaneStart<Box<dyn ReceiveEndpoint>>>,
-    /// Where the lanes are.
+    /// The placement of the lanes.
     pub(crate) camp: &'a PlacedLanes,
     pub(crate) context: &'a SessionContext<'a>,
     pub(crate) setup: SinkSetup,
@@ -126,9 +127,9 @@ pub(crate) struct SinkStart<'a> {
 
 /// The destination of a transfer, with the state of earlier sessions.
 pub(crate) struct SinkSetup {
-    /// Where entries are written.
+    /// The destination directory.
     pub(crate) place: SinkPlace,
-    /// True if the source was told that there may be something of the transfer.
+    /// True if the source was told that entries of the transfer may exist.
     pub(crate) resumes: bool,
     /// The journal, if one is kept.
     pub(crate) records: Option<Records>,
@@ -139,13 +140,13 @@ pub(crate) struct SinkSetup {
 /// The journal of a transfer.
 pub(crate) struct Records {
     pub(crate) journal: Journal,
-    /// Its records from before.
+    /// Its records of earlier sessions.
     pub(crate) recovered: Option<Recovered>,
-    /// Where it lies, for people.
+    /// Its path, for messages.
     pub(crate) path: String,
     /// The tag of temporary names.
     pub(crate) tag: u16,
-    /// Where the other sessions of the transfer have theirs, if several carry it.
+    /// The directory of the other sessions' journals, if several carry the transfer.
     pub(crate) siblings: Option<OwnedFd>,
 }
 
@@ -162,7 +163,7 @@ pub(crate) fn run(mut start: SinkStart<'_>, abort: &Abort) -> (BothEnds, Result<
     (both, conclude(sink, &both, is_complete, result))
 }
 
-/// The context of the lanes.
+/// Creates the context of the lanes.
 fn context(start: SinkStart<'_>, lane_count: usize) -> Result<SinkContext<'_>, SessionError> {
     let SinkStart { camp, context, setup, .. } = start;
     let SinkSetup { place, records, resumes, .. } = setup;
@@ -199,8 +200,8 @@ fn context(start: SinkStart<'_>, lane_count: usize) -> Result<SinkContext<'_>, S
     })
 }
 
-/// The rest of the session goes: its journal where everything is there and the source knows, what it has left for others where
-/// others carry the transfer too.
+/// Removes the records that are not needed any more: the journal, if the transfer is complete and the source
+/// knows, and if several sessions carry the transfer, those that this session has for the others.
 fn conclude(
     sink: SinkContext<'_>,
     both: &BothEnds,
@@ -211,8 +212,9 @@ fn conclude(
     if let (Some(siblings), Some(root)) = (&sink.history.siblings, &sink.destination.root) {
         let ended = match sink.committer {
             _ if result.is_ok() && closes => siblings.retire(root),
-            // It may have begun when another one had closed the transfer. What has arrived may have left something: its journal
-            // tells whoever comes again that the destination is this transfer's.
+            // This session may have begun after another session had closed the transfer. Once bytes have
+            // arrived, it may have left files, and its journal tells a later session that the destination
+            // belongs to this transfer.
             Some(committer) if !committer.has_recorded() && both.sink.bytes_arrived == 0 => {
                 siblings.leave(root, || committer.retire())
             }
@@ -229,7 +231,7 @@ fn conclude(
 /// The uses of a journal in a session.
 #[derive(Default)]
 struct JournalParts {
-    /// With its path, for people.
+    /// With its path, for messages.
     journal: Option<(Journal, String)>,
     past: Option<Past>,
     siblings: Option<Siblings>,
@@ -246,7 +248,7 @@ impl JournalParts {
     }
 }
 
-/// Returns the counters of both ends, and whether everything is there and the source has left.
+/// Returns the counters of both ends, and true if the transfer is complete and the source has left.
 fn run_lanes(
     sink: &SinkContext<'_>,
     starts: Vec<LaneStart<Box<dyn ReceiveEndpoint>>>,
@@ -285,14 +287,14 @@ fn run_lanes(
         let is_left = side.as_ref().is_some_and(SinkComm::is_left);
         (side.map(|side| side.both()).unwrap_or_default(), is_left, result)
     });
-    // Of a session that did not come to its end; what fails is for the next one.
+    // The modes of a session that did not complete; the next session restores those that fail here.
     drop(access::restore_modes(sink, Restoring::All));
-    // Before the files are dropped: what is recorded of them stays.
+    // Before the files are dropped: files with records are kept.
     let result = cause(result, sink.committer.as_ref().map_or(Ok(()), Committer::settle_rest));
     (both, is_left && both.summary().entries_failed == 0, result)
 }
 
-/// Each lane's logs on flash.
+/// Opens each lane's logs on flash.
 fn lane_spills(
     sink: &SinkContext<'_>,
     settings: &SpillSettings,
@@ -327,7 +329,7 @@ fn start_threads<'scope>(lane: &'scope Lane<'_>, scope: &'scope thread::Scope<'s
     }
 }
 
-/// Starts the thread that commits, beside those of the first lane.
+/// Starts the thread of the group commit, on the cores of the first lane.
 fn start_committer<'scope>(lane: &'scope Lane<'_>, scope: &'scope thread::Scope<'scope, '_>) {
     assert!(lane.leads, "one lane seats the committer's thread, and ends it");
     let Some(committer) = &lane.sink.committer else { return };

@@ -1,4 +1,5 @@
-//! Names that the destination does not tell apart, as in directories that ignore case: each is one entry's of the session.
+//! Names that the destination does not distinguish, as in directories that ignore case: each belongs to one
+//! entry of the session.
 //!
 //! I/O threads claim them; [`FoldedNames`] owns the lock.
 
@@ -7,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use carrack_model::RelPath;
 use carrack_storage::{FoldedNames, FoldingDirectory, SinkError};
 
-/// The names of a session; nothing in a dry run, which claims none.
+/// The names of a session; `None` in a dry run, which claims none.
 pub(super) struct NameClaims(Option<FoldedNames>);
 
 impl NameClaims {
@@ -15,12 +16,12 @@ impl NameClaims {
         NameClaims(names)
     }
 
-    /// The folding of names in a directory, if it does not tell all of them apart.
+    /// Returns the folding of names in a directory, if it does not distinguish all of them.
     pub(super) fn folding(&self, held: BorrowedFd<'_>, path: &RelPath) -> Option<FoldingDirectory> {
         self.0.as_ref().and_then(|names| names.of(held, path))
     }
 
-    /// The same; the directory is claimed for its path.
+    /// Returns the same, and claims the directory for its path.
     pub(super) fn directory(
         &self,
         held: BorrowedFd<'_>,
@@ -31,7 +32,7 @@ impl NameClaims {
         Ok(folding)
     }
 
-    /// Claims a directory that does not tell all names apart for its path.
+    /// Claims a directory that does not distinguish all names for its path.
     pub(super) fn claim_directory(
         &self,
         folding: Option<&FoldingDirectory>,
@@ -44,13 +45,14 @@ impl NameClaims {
         }
     }
 
-    /// True if an entry of this run has that place, in a directory that does not tell all names apart.
+    /// Returns true if an entry of this run has that name, in a directory that does not distinguish all
+    /// names.
     pub(super) fn is_taken(&self, held: BorrowedFd<'_>, path: &RelPath, name: &[u8]) -> bool {
         let folding = self.0.as_ref().and_then(|names| Some((names, names.of(held, path)?)));
         folding.is_some_and(|(names, folding)| names.is_taken(&folding, path, name))
     }
 
-    /// Claims a name in a directory that does not tell all names apart.
+    /// Claims a name in a directory that does not distinguish all names.
     pub(super) fn claim(
         &self,
         folding: Option<&FoldingDirectory>,

@@ -1,6 +1,7 @@
-//! Objects of large files: checked while the cache holds them, and written.
+//! Objects of large files: checked while they are in the cache, and written.
 //!
-//! I/O threads enter it with an object each; who finds another one writing to a local file leaves its object to that one.
+//! I/O threads use it, each with another object. A thread that finds another thread writing to a local file
+//! leaves its object to that thread.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,8 +24,8 @@ use super::sink_file::{Checked, SinkFile};
 use crate::check::{ObjectCheck, bundle_check, object_check};
 use crate::error::SessionError;
 
-/// Objects of a file that may be left to the thread that is writing to it. Of fewer the others wait while it receives nothing
-/// either; more bring nothing (decision 4).
+/// Objects of a file that may be left to its writing thread. With fewer, the other threads wait and receive
+/// nothing meanwhile; more bring nothing (decision 4).
 const LEFT_TO_WRITER: usize = 16;
 
 /// Writes objects for a lane.
@@ -40,7 +41,7 @@ impl<'a> ObjectWriter<'a> {
         ObjectWriter { lane, sink: lane.sink, files: LargeFiles::new(lane) }
     }
 
-    /// Checks and writes an object; returns how long the storage took, if it was asked.
+    /// Checks and writes an object. Returns the service time, if there was a request to the storage.
     pub(super) fn store(&self, root: &Root, incoming: Incoming) -> Result<Option<Service>, SessionError> {
         let header = incoming.header;
         if header.table_len > 0 {
@@ -67,7 +68,7 @@ impl<'a> ObjectWriter<'a> {
         }
     }
 
-    /// Nothing if the object failed its check; its slot is free again then.
+    /// Returns `None` if the object failed its check; its slot is free again then.
     fn check(
         &self,
         file: &SinkFile,
@@ -80,8 +81,8 @@ impl<'a> ObjectWriter<'a> {
         Ok((value == incoming.header.check).then(|| Checked::new(incoming, range, subtrees)))
     }
 
-    /// Writes an object and answers it, or leaves it to another thread that writes to the file. Returns how long the storage took
-    /// for the one that it wrote last.
+    /// Writes an object and acks it, or leaves it to another thread that writes to the file. Returns the
+    /// service time of the last object that this thread wrote.
     fn write(
         &self,
         root: &Root,
@@ -102,7 +103,8 @@ impl<'a> ObjectWriter<'a> {
         let growing = growing(self.lane, root, file);
         match growing.is_ok_and(|growing| self.sink.sizing.writes_in_turn && growing.io() == WriteIo::Cached)
         {
-            // What came from a target's queue is written by the thread that took it: the queue counts it until then.
+            // An object from a target's queue is written by the thread that took it: the queue counts it
+            // until then.
             true => file.line.write(
                 checked,
                 if self.sink.sizing.is_sorting { 0 } else { LEFT_TO_WRITER },
@@ -113,7 +115,7 @@ impl<'a> ObjectWriter<'a> {
         Ok(service)
     }
 
-    /// Writes what has passed its check; a file by itself that is whole then gets its name.
+    /// Writes a checked object. An inline-announced file that is complete then gets its name.
     fn write_now(
         &self,
         root: &Root,
@@ -147,8 +149,8 @@ impl<'a> ObjectWriter<'a> {
         Ok(service)
     }
 
-    /// A write that returns when its session is over may have been overtaken: others have the file's part too, and have given the file its
-    /// name and time. It gets its time once more.
+    /// Sets the file's time again. A write that returns after its session's end may have been overtaken:
+    /// other sessions write the same part, and have given the file its name and time.
     fn keep_time_after_the_end(&self, file: &SinkFile) {
         if file.portion.is_part()
             && self.lane.is_stopped()
@@ -159,7 +161,7 @@ impl<'a> ObjectWriter<'a> {
         }
     }
 
-    /// Stores an object that announces its file: contents, and behind them the table that would be in a message.
+    /// Stores an object that announces its file: contents, followed by the table that a message would have.
     fn store_first(&self, root: &Root, incoming: Incoming) -> Result<(), SessionError> {
         let FrameHeader { object, file: id, offset, table_len, check, .. } = incoming.header;
         let checksum = self.sink.spec.checksum;

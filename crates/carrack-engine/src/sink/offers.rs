@@ -1,8 +1,9 @@
-//! Offers of the source: which of its entries are wanted, where an earlier session left a journal (L12), or in a sync.
+//! Offers of the source, and the choice of the wanted entries: after an earlier session left a journal (L12),
+//! or in a sync.
 //!
-//! An entry is kept if the journal has it, as the source has it now (size, time, inode number), and if it is still there. Of a
-//! large file that was begun, what the journal has of it is told: the source leaves that out.
-//! I/O threads enter it, each with an offer of its own.
+//! An entry is kept if the journal has it, as the source has it now (size, time, inode number), and if it is
+//! still at the destination. Of a large file that was begun, the reply has the recorded ranges, which the
+//! source leaves out. I/O threads use it, each with another offer.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
@@ -24,7 +25,7 @@ use super::sink_file::version_of;
 use super::sync::{Comparison, Wish};
 use crate::error::SessionError;
 
-/// The answer to an offer in the making.
+/// The reply to an offer while it is built.
 struct Answering {
     wanted: Wanted,
     entry_count: usize,
@@ -32,7 +33,7 @@ struct Answering {
 }
 
 impl Answering {
-    /// Goes on with another section.
+    /// Adds the next section.
     fn section(&mut self, is_left: bool) {
         let index = self.section_count;
         self.section_count += 1;
@@ -74,13 +75,13 @@ fn key_of(entry: &Entry) -> EntryKey<'_> {
     }
 }
 
-/// The records that tell what is there.
+/// The records by which offers are judged.
 enum Memory<'a> {
     /// The transfer's journal.
     Own(&'a Past),
     /// Those of all sessions that carry it.
     Shared(Recorded<'a>),
-    /// There was no earlier session, or what it left can't be used.
+    /// There was no earlier session, or its records can't be used.
     None,
 }
 
@@ -91,7 +92,7 @@ enum Verdict {
     Held(Vec<u64>),
 }
 
-/// Says which entries are wanted.
+/// Replies to an offer with the wanted entries.
 pub(super) fn answer_offer(lane: &Lane<'_>, offer: &Offer) -> Result<(), SessionError> {
     let history = &lane.sink.history;
     if !history.takes_offers {
@@ -114,10 +115,10 @@ struct OfferJudge<'a> {
     memory: Memory<'a>,
 }
 
-/// The directory of the entries that follow.
+/// The directory of the next entries.
 struct Section {
     path: RelPath,
-    /// Nothing if it is not there.
+    /// `None` if it does not exist.
     held: Option<OwnedFd>,
     folding: Option<FoldingDirectory>,
 }
@@ -135,14 +136,14 @@ impl OfferJudge<'_> {
                 (TableRecord::Entry(entry), Some(section)) => {
                     answering.note(self.judge_entry(section, &entry)?);
                 }
-                // The table reader gives no entry before a section.
+                // The table reader returns no entry before a section.
                 (TableRecord::Entry(_), None) => return Err(SessionError::Internal),
             }
         }
         Ok(answering.wanted)
     }
 
-    /// Goes on with another directory.
+    /// Enters the next directory.
     fn enter(
         &self,
         path: RelPath,
@@ -170,7 +171,7 @@ impl OfferJudge<'_> {
         Ok(verdict)
     }
 
-    /// True if an entry is wanted; `held` is its directory, if that is there.
+    /// Judges an entry; `held` is its directory, if that exists.
     fn weigh(
         &self,
         path: &RelPath,
@@ -197,7 +198,8 @@ impl OfferJudge<'_> {
         Ok(verdict)
     }
 
-    /// An entry that is kept has its name, and its directory has its own: no other entry gets them, and no other had them before.
+    /// Claims the names of a kept entry and of its directory: no other entry of the session may get them, or
+    /// have had them before.
     fn claim_kept(
         &self,
         folding: Option<&FoldingDirectory>,
@@ -213,7 +215,8 @@ impl OfferJudge<'_> {
         })
     }
 
-    /// An entry that is kept gets flags that an earlier session had no time to set; one that was to stay as it is gets none.
+    /// Notes flags of a kept entry that an earlier session did not set before its end. With
+    /// `--ignore-existing` it gets none.
     fn fasten(&self, path: &RelPath, entry: &TableEntry<'_>) -> Result<(), SessionError> {
         if self.sink.spec.sync.as_ref().is_some_and(|sync| sync.ignore_existing) {
             return Ok(());
@@ -221,7 +224,8 @@ impl OfferJudge<'_> {
         self.lane.note_flags(path, entry.name, entry.metadata.mtime, entry.extras.as_deref())
     }
 
-    /// True if nothing is to be done for a directory itself. It is told of once where its metadata are.
+    /// Returns true if nothing is to do for a directory itself. A replaced entry is reported once, with the
+    /// directory's metadata.
     fn leaves_directory(&self, path: &RelPath, is_told: bool, is_there: bool) -> bool {
         if is_there {
             return self.sink.spec.dry_run;
@@ -237,7 +241,7 @@ impl OfferJudge<'_> {
         sync.is_some_and(|sync| sync.existing) && !is_taken
     }
 
-    /// True if something that is no directory has the name that one is to have.
+    /// Returns true if an entry other than a directory has the directory's name.
     fn is_taken(&self, path: &RelPath) -> bool {
         let Some((parent, name)) = path.split_last() else { return false };
         let held = self.sink.destination.look_into(&parent);
@@ -256,7 +260,7 @@ impl OfferJudge<'_> {
     }
 
     fn judge(&self, path: &RelPath, held: &OwnedFd, entry: &Entry) -> Result<Verdict, SessionError> {
-        // No journal has it. In a sync it was compared already.
+        // The journal does not record it. A sync has compared it already.
         if let EntryKind::Special(_) = entry.kind {
             let is_kept = self.sink.spec.sync.is_none() && is_in_place(self.lane, path, held.as_fd(), entry);
             return Ok(if is_kept { self.keep(entry) } else { Verdict::Wanted });
@@ -266,7 +270,8 @@ impl OfferJudge<'_> {
             Memory::Shared(recorded) => recorded.is_done(path, &key_of(entry))?,
             Memory::None => return Ok(Verdict::Wanted),
         };
-        // A sync has looked at what is there already. Of a part nobody could tell whether it is still there.
+        // A sync has compared the entries already. Of a partial transfer the recorded bytes can't be
+        // verified.
         let is_done = is_done && self.sink.spec.sync.is_none() && self.sink.spec.part.is_none();
         if is_done && is_in_place(self.lane, path, held.as_fd(), entry) {
             return Ok(self.keep(entry));
@@ -279,8 +284,8 @@ impl OfferJudge<'_> {
             Memory::None => None,
         };
         let Some(ranges) = ranges else { return Ok(Verdict::Wanted) };
-        // Where several sessions carry the transfer, the source says what comes; of what is there each of them may be asked
-        // again and again.
+        // If several sessions carry the transfer, the source chooses the ranges, and each session may be
+        // asked again and again for the same ones.
         if let Memory::Own(past) = &self.memory {
             let told = ranges_from_message(&ranges, entry.size())?;
             self.lane.counters.bytes_kept.fetch_add(told.covered_bytes(), Relaxed);
@@ -289,7 +294,7 @@ impl OfferJudge<'_> {
         Ok(Verdict::Held(ranges))
     }
 
-    /// Ranges that are there of a file to which several sessions write.
+    /// Returns the recorded ranges of a file to which several sessions write.
     fn usable_of_all(
         &self,
         held: BorrowedFd<'_>,
@@ -303,7 +308,7 @@ impl OfferJudge<'_> {
         can_resume(held, &temporary, end, entry.size()).then(|| ranges_to_message(&ranges))
     }
 
-    /// Ranges of a file that was begun with which this session can go on.
+    /// Returns the ranges of a begun file that this session can resume.
     fn usable(&self, held: BorrowedFd<'_>, partial: &Partial) -> Option<Vec<u64>> {
         let end = partial.held.iter().last()?.end()?;
         let hashed: u64 = partial.subtrees.iter().map(|subtree| subtree.range.len).sum();

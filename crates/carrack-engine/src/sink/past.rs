@@ -1,4 +1,5 @@
-//! The remains of earlier sessions of the same transfer: the journal as it was found, and the files that were begun.
+//! The records of earlier sessions of the same transfer: the recovered journal, and the files that were
+//! begun.
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,15 +12,15 @@ use carrack_storage::{Root, ScratchNames};
 
 use crate::error::SessionError;
 
-/// Looked at by all threads of the sink.
+/// The recovered records. All threads of the sink read them.
 pub(super) struct Past {
     recovered: Recovered,
-    /// For people.
+    /// For messages.
     journal_path: String,
     partials: Mutex<HashMap<Place, Begun>>,
-    /// Temporary names that are still of use.
+    /// Temporary names that are still needed.
     temporary: HashSet<Place>,
-    /// True if nothing useless is left in the root.
+    /// True once the root has no unneeded temporary names.
     is_root_clean: AtomicBool,
 }
 
@@ -28,7 +29,7 @@ type Place = (RelPath, Box<[u8]>);
 /// A large file that an earlier session began.
 struct Begun {
     partial: Partial,
-    /// True if the source knows what is held of it.
+    /// True if the source knows the recorded ranges.
     is_told: bool,
 }
 
@@ -56,12 +57,12 @@ impl Past {
         self.recovered.changed_modes()
     }
 
-    /// True if the journal has the entry, as it is now.
+    /// Returns true if the journal has the entry in its present version.
     pub(super) fn is_done(&self, directory: &RelPath, key: &EntryKey<'_>) -> Result<bool, SessionError> {
         self.recovered.is_done(directory, key).map_err(SessionError::journal(&self.journal_path))
     }
 
-    /// Calls `look` with what there is of a file that was begun as it is now.
+    /// Calls `look` with the record of a begun file, if it has the present version.
     pub(super) fn with_partial<R>(
         &self,
         directory: &RelPath,
@@ -73,7 +74,7 @@ impl Past {
         is_of(&begun.partial, entry).then(|| look(&begun.partial))
     }
 
-    /// The source was told that this is held.
+    /// Notes the ranges that the source was told.
     pub(super) fn told(&self, directory: &RelPath, entry: &Entry, held: RangeSet) {
         assert!(!held.is_empty(), "a source is told of what there is");
         if let Some(begun) = self.partials().get_mut(&(directory.clone(), entry.name.clone())) {
@@ -82,7 +83,8 @@ impl Past {
         }
     }
 
-    /// Takes what is held of a file that the source goes on with; nothing if it was not told so.
+    /// Takes the record of a file that the source resumes. Returns `None` if the source does not know the
+    /// record.
     pub(super) fn take(&self, directory: &RelPath, entry: &Entry) -> Option<Partial> {
         let place = (directory.clone(), entry.name.clone());
         let mut partials = self.partials();
@@ -91,28 +93,28 @@ impl Past {
         if is_usable { partials.remove(&place).map(|begun| begun.partial) } else { None }
     }
 
-    /// The transfer is complete: what nobody went on with goes.
+    /// Removes the begun files that were not resumed, as the transfer is complete.
     pub(super) fn discard_rest(&self, root: &Root) {
         for ((directory, _), begun) in self.partials().drain() {
-            // What can't be removed stays behind under its telling name.
+            // A file that can't be removed stays under its temporary name, which tells its origin.
             if let Ok(held) = root.open_directory(&directory) {
                 ScratchNames::remove(held.as_fd(), &begun.partial.temporary);
             }
         }
     }
 
-    /// Removes the temporary names of earlier sessions that are of no use. Once in each directory: `is_first` tells that
-    /// nothing of this one was offered before; of the root that is known here.
+    /// Removes the temporary names of earlier sessions that are not needed any more, once in each directory.
+    /// `is_first`: no entry of this directory was offered before. For the root a flag tells that.
     pub(super) fn clean(&self, path: &RelPath, is_first: bool, held: BorrowedFd<'_>, scratch: &ScratchNames) {
         if is_first || path.is_root() && !self.is_root_clean.swap(true, Relaxed) {
             let is_wanted = |name: &[u8]| self.temporary.contains(&(path.clone(), name.into()));
-            // A directory that can't be read keeps what is in it.
+            // A directory that can't be read keeps its entries.
             let _ = scratch.remove_leftovers(held, is_wanted);
         }
     }
 }
 
-/// True if the journal means the file as it is now.
+/// Returns true if the record describes the present version of the file.
 pub(super) fn is_of(partial: &Partial, entry: &Entry) -> bool {
     partial.size == entry.size()
         && partial.metadata.mtime == entry.metadata.mtime

@@ -1,5 +1,5 @@
-//! The portion of a large file that comes in this session. The rest is there, is a hole, lies outside the part that is copied, or is
-//! for other sessions to bring.
+//! The portion of a large file that arrives in this session. The rest exists, is a hole, lies outside the
+//! part that is copied, or belongs to other sessions.
 //!
 //! A value: set when the file is announced, and read by any thread.
 
@@ -10,25 +10,26 @@ use carrack_wire::ranges_from_message;
 
 use crate::error::SessionError;
 
-/// The ranges of a file that come, and those that don't.
+/// The ranges of a file that arrive, and those that don't.
 pub(super) struct Portion {
     size: u64,
-    /// The remains of an earlier session.
+    /// The record of an earlier session.
     past: Option<Partial>,
-    /// Ranges that were there when it was announced, or are for others to bring.
+    /// Ranges that existed at the announcement, or belong to other sessions.
     there: RangeSet,
-    /// The range that is copied, if it is a part: what stands there keeps its other bytes.
+    /// The copied range of a partial transfer. The destination's file keeps its other bytes.
     part: Option<ByteRange>,
-    /// Where it is to have holes, which don't come; of a part only its own.
+    /// Its holes, which are not sent. In a partial transfer only those of the part.
     holes: RangeSet,
-    /// True if others bring something of it.
+    /// True if other sessions write a part of the file.
     is_part: bool,
-    /// It has holes, and nothing of it was brought before: it is made if need be, also if nothing comes.
+    /// True for a file with holes of which no range arrived before: it is created even if no object arrives.
     makes_file: bool,
 }
 
 impl Portion {
-    /// Of a file of `size` bytes, from its open-file message; `part` is what is copied of it.
+    /// Creates the portion of a file of `size` bytes from its open-file message; `part` is the range of a
+    /// partial transfer.
     pub(super) fn announced(
         message: &OpenFile,
         size: u64,
@@ -50,7 +51,7 @@ impl Portion {
         })
     }
 
-    /// Goes on with what an earlier session left of it.
+    /// Resumes the file with the record of an earlier session.
     pub(super) fn go_on(&mut self, past: Partial) {
         assert!(
             self.there.is_empty() && !self.is_part,
@@ -60,7 +61,7 @@ impl Portion {
         self.past = Some(past);
     }
 
-    /// Several sessions carry the transfer, and this is what comes of the file in this one.
+    /// Sets the ranges that arrive in this session, as several sessions carry the transfer.
     pub(super) fn share(&mut self, coming: &Coming) -> Result<(), SessionError> {
         assert!(self.past.is_none(), "one session goes on with a file, or several share it");
         self.there = ranges_from_message(&coming.ranges, self.size)?.missing_of(self.size);
@@ -69,12 +70,12 @@ impl Portion {
         Ok(())
     }
 
-    /// True if the whole file is copied, and no hole in it.
+    /// Returns true if the whole file is copied, and has no hole.
     pub(super) fn is_everything(&self) -> bool {
         self.part.is_none() && self.holes.is_empty()
     }
 
-    /// Ranges that were there when it was announced, are holes, or are for others to bring.
+    /// Ranges that existed at the announcement, are holes, or belong to other sessions.
     pub(super) fn held(&self) -> RangeSet {
         let mut held = self.past.as_ref().map_or_else(|| self.there.clone(), |past| past.held.clone());
         let before = self.part.map(|part| ByteRange::new(0, part.offset));
@@ -86,32 +87,33 @@ impl Portion {
         held
     }
 
-    /// The remains of an earlier session.
+    /// The record of an earlier session.
     pub(super) fn past(&self) -> Option<&Partial> {
         self.past.as_ref()
     }
 
-    /// Bytes that it has without their coming.
+    /// Bytes of holes, which count as copied without being sent.
     pub(super) fn hole_bytes(&self) -> u64 {
         self.holes.covered_bytes()
     }
 
-    /// True if others bring something of it.
+    /// Returns true if other sessions write a part of the file.
     pub(super) fn is_part(&self) -> bool {
         self.is_part
     }
 
-    /// True if it has to stand at the destination already: nothing of it comes, and it has no holes that make it.
+    /// Returns true if the file must already exist at the destination: no object of this session creates it,
+    /// and it has no holes for which it is created.
     pub(super) fn is_there(&self) -> bool {
         self.there.is_whole(self.size) && !self.makes_file
     }
 
-    /// Where the part begins that is copied, if it is a part.
+    /// The first offset of the part in a partial transfer.
     pub(super) fn part_offset(&self) -> Option<u64> {
         self.part.map(|part| part.offset)
     }
 
-    /// True if this session has the end of it, and that is a hole, which nobody writes.
+    /// Returns true if this session has the file's end, and that is a hole, which no write reaches.
     pub(super) fn ends_in_hole(&self) -> bool {
         self.holes.iter().last().and_then(ByteRange::end) == Some(self.size)
     }

@@ -1,10 +1,13 @@
-//! `carrack sync --delete`: what is at the destination and not at the source goes, when everything else is there.
+//! `carrack sync --delete`: the deletion of entries that the source does not have, after all other work.
 //!
-//! On one I/O thread of the first lane. It lists the directories that the source names, asks the source about the names, many questions
-//! at a time, and removes what is not there; directories that are there it looks into, but not those on which something is mounted. What the
-//! user's patterns leave out stays, and so does what the source can't tell of. Nothing goes if an entry failed here; then, and where a part
-//! of the entries is the limit, a first pass only counts. No link is followed: directories are opened beneath the destination, and what goes is
-//! unlinked in the directory that was listed. Memory: the questions that are open, and the paths of directories that wait.
+//! It runs on one I/O thread of the first lane. It lists the directories that the source names, sends
+//! existence queries for the names, many at a time, and deletes names that the source does not have. It
+//! descends into directories that the source has, but not into those on which a file system is mounted. Names
+//! that the user's patterns exclude stay, and so do names for which the source has no certain reply. Nothing
+//! is deleted if an entry failed at the sink. In this case, and if a percentage of the entries is the limit,
+//! a first pass only counts. Links are not followed: directories are opened beneath the destination, and
+//! names are unlinked in the directory that was listed. Memory: the open queries, and the paths of waiting
+//! directories.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
@@ -26,19 +29,20 @@ use super::removal::{Removal, Target};
 use crate::error::SessionError;
 use crate::lanes::open_files;
 
-/// Names of one question; with the longest path and the longest names it stays below the largest control message.
+/// Names of one query: with the longest path and the longest names it is smaller than the largest control
+/// message.
 const NAMES_MAX: usize = 512;
 
-/// A directory at the destination, and where it is beneath the source that it is a copy of.
+/// A directory at the destination, and its path beneath the source that it is a copy of.
 #[derive(Clone)]
 struct Place {
     path: RelPath,
     at_source: RelPath,
-    /// The mount that the directory above it lies on, which is not left.
+    /// The mount of its parent directory. The deletion stays on it.
     mount: Option<MountIdentity>,
 }
 
-/// Names of one directory about which the source was asked.
+/// Names of one directory in an existence query.
 struct Question {
     id: u64,
     place: Place,
@@ -49,11 +53,11 @@ struct Question {
 struct Name {
     name: Vec<u8>,
     is_directory: bool,
-    /// The patterns leave it out, and it goes for that.
+    /// The patterns exclude it, and exclusion deletes it (`--delete-excluded`).
     is_excluded: bool,
 }
 
-/// A pass over what may go.
+/// A pass over the names that may be deleted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pass {
     Count,
@@ -70,13 +74,13 @@ struct Pruner<'a> {
     newest: u64,
     /// Entries that are not spared.
     entry_count: u64,
-    /// Those of them that may go, if they are counted.
+    /// Those of them that may be deleted, in a counting pass.
     going_count: u64,
-    /// Backups that the sources have directories for, too: nothing in them goes.
+    /// Backups of which the sources have directories, too: nothing in them is deleted.
     backup_count: u64,
 }
 
-/// Removes what the source does not have, and says so.
+/// Deletes the entries that the source does not have, and replies to the source.
 pub(super) fn remove_rest(lane: &Lane<'_>, prune: &Prune) -> Result<(), SessionError> {
     let removal = lane.sink.removal.as_ref().filter(|removal| removal.deletes());
     let Some(removal) = removal else {
@@ -147,14 +151,15 @@ impl Pruning<'_> {
         Ok(())
     }
 
-    /// A variable that is not set leads there.
+    /// Reports a destination that an unset variable of a script leads to.
     fn tell_not_meant(&self, what: &str) -> Result<(), SessionError> {
         let path = self.root.full_path(&RelPath::root(), b"");
         let detail = format!("it is {what}: nothing is deleted there without --delete-all");
         self.lane.fail(EntryFailure { path, kind: FailureKind::WriteError, detail })
     }
 
-    /// Nothing is deleted after a failure: an entry that could not be written may be the one that the destination needs most.
+    /// Reports that nothing is deleted after a failure: the entry that could not be written may be the most
+    /// needed at the destination.
     fn tell_nothing_deleted(&self, failure_count: u64, going: u64) -> Result<(), SessionError> {
         if going > 0 {
             let text = format!(
@@ -194,7 +199,7 @@ impl Pruning<'_> {
 }
 
 impl<'a> Pruner<'a> {
-    /// Questions are numbered from after `newest`.
+    /// Creates a pass. Queries are numbered from after `newest`.
     fn new(pruning: Pruning<'a>, pass: Pass, trees: &[RelPath], newest: u64) -> Pruner<'a> {
         let Pruning { lane, root, removal } = pruning;
         let place = |path: &RelPath| Place { path: path.clone(), at_source: RelPath::root(), mount: None };
@@ -224,14 +229,14 @@ impl<'a> Pruner<'a> {
         }
     }
 
-    /// Lists a directory, and asks about what is in it.
+    /// Lists a directory, and sends queries for its names.
     fn look_into(&mut self, place: &Place) -> Result<(), SessionError> {
         let opened = with_access(self.lane.sink, &place.path, || {
             self.root.open_directory(&place.path).map_err(SinkError::of_directory)
         });
         let held = match opened {
             Ok(held) => Arc::new(held),
-            // It is no directory (any more): nothing in it is to go.
+            // It is no directory (any more): it has no names to delete.
             Err(error) if error.is_no_directory() => return Ok(()),
             Err(error) => return self.failed(&place.path, b"", &std::io::Error::other(error)),
         };
@@ -293,14 +298,14 @@ impl<'a> Pruner<'a> {
         self.lane.say(Control::Stand(Stand { id: self.newest, path, names: asked }));
         let (place, held) = (place.clone(), Arc::clone(held));
         self.open.push_back(Question { id: self.newest, place, held, names });
-        // Each holds a directory.
+        // Each open query holds a directory's descriptor.
         if self.open.len() < open_files().min(EXISTENCE_QUESTIONS_MAX) { Ok(()) } else { self.settle() }
     }
 
-    /// Waits for the answer to the oldest question, and does what it says.
+    /// Waits for the reply to the oldest query, and handles its names.
     fn settle(&mut self) -> Result<(), SessionError> {
         let Some(question) = self.open.pop_front() else { return Ok(()) };
-        // Without an answer the session ends.
+        // Without a reply the session ends.
         let Ok(kinds) = self.lane.sink.queries.take(question.id) else { return Err(SessionError::Internal) };
         if kinds.len() != question.names.len() {
             return Err(SessionError::Protocol("an answer of another size than its question".into()));
@@ -308,7 +313,7 @@ impl<'a> Pruner<'a> {
         for (Name { name, is_directory, is_excluded }, kind) in question.names.iter().zip(kinds) {
             let place = &question.place.path;
             match kind {
-                // The source has it by another spelling.
+                // The source has it in another spelling.
                 0 if self.lane.sink.destination.names.is_taken(question.held.as_fd(), place, name) => {}
                 0 => self.goes(&question, name)?,
                 1 | 2 if *is_excluded => self.goes(&question, name)?,
@@ -327,7 +332,7 @@ impl<'a> Pruner<'a> {
 
     fn goes(&mut self, question: &Question, name: &[u8]) -> Result<(), SessionError> {
         if self.lane.is_stopped() {
-            // The session ends: what was answered before goes no more.
+            // The session ends: earlier replies delete nothing any more.
             return Err(SessionError::Internal);
         }
         let Place { path: directory, at_source, .. } = &question.place;
@@ -358,7 +363,7 @@ impl<'a> Pruner<'a> {
     }
 }
 
-/// A destination at which an entry too many is never meant to go: the root directory, and the user's home directory.
+/// Destinations where a deletion is most likely a mistake: the root directory, and the user's home directory.
 fn where_nothing_goes(root: &Root) -> Option<&'static str> {
     let is = |path: &Path| Root::open(path).is_ok_and(|other| other.identity() == root.identity());
     let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());

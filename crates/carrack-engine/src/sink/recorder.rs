@@ -1,7 +1,7 @@
-//! The journal as a committer uses it: numbers of large files, batches of records, and modes of directories.
+//! The journal for group commit: numbers of large files, batches of records, and modes of directories.
 //!
-//! The comm thread and I/O threads ask for numbers, I/O threads record modes, `carrack-commit` appends groups. The journal has a lock of its
-//! own.
+//! The comm thread and I/O threads ask for numbers, I/O threads record modes, `carrack-commit` appends
+//! groups. The journal has its own lock.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -12,19 +12,19 @@ use carrack_storage::keep_times;
 
 use crate::error::SessionError;
 
-/// Where a transfer's records go.
+/// The recorder of a transfer.
 pub(super) struct Recorder {
-    /// Nothing if no journal is kept: what is written is made durable all the same.
+    /// `None` if no journal is kept; data is made durable nevertheless.
     journal: Option<Journal>,
-    /// For people.
+    /// For messages.
     path: String,
     has_recorded: AtomicBool,
-    /// Where no journal counts.
+    /// The next number if there is no journal.
     next_number: AtomicU64,
 }
 
 impl Recorder {
-    /// Of a journal with its path, if one is kept.
+    /// Creates the recorder for a journal with its path, if one is kept.
     pub(super) fn new(journal: Option<(Journal, String)>) -> Recorder {
         let (journal, path) = journal.unzip();
         Recorder {
@@ -35,18 +35,18 @@ impl Recorder {
         }
     }
 
-    /// True if there is a journal.
+    /// Returns true if there is a journal.
     pub(super) fn keeps_journal(&self) -> bool {
         self.journal.is_some()
     }
 
-    /// A number for a large file, by which the journal knows it.
+    /// Returns the number of a new large file in the journal.
     pub(super) fn next_number(&self) -> u64 {
         let own = || self.next_number.fetch_add(1, Relaxed);
         self.journal.as_ref().map_or_else(own, Journal::next_number)
     }
 
-    /// True if the journal says anything.
+    /// Returns true if the journal has records.
     pub(super) fn has_recorded(&self) -> bool {
         self.has_recorded.load(Relaxed)
     }
@@ -59,7 +59,7 @@ impl Recorder {
         journal.append(batch, is_synced).map_err(SessionError::journal(&self.path))
     }
 
-    /// A directory had this mode, which is about to be changed: durable when this returns.
+    /// Records a directory's mode, which is about to be changed. The record is durable at the return.
     pub(super) fn record_mode(&self, path: &RelPath, mode: u32) -> Result<(), SessionError> {
         let mut batch = Batch::new();
         batch.mode(path, mode);
@@ -67,7 +67,8 @@ impl Recorder {
         self.journal.as_ref().map_or(Ok(()), append).map_err(SessionError::journal(&self.path))
     }
 
-    /// The modes of all of them are restored. A journal that does not take that any more makes the next session look.
+    /// Records that the modes of all directories are restored. If the journal fails, the next session checks
+    /// the modes.
     pub(super) fn record_modes_restored(&self) {
         let mut batch = Batch::new();
         batch.modes_restored();
@@ -76,12 +77,12 @@ impl Recorder {
         }
     }
 
-    /// The journal is not needed any more. `held` is the destination's directory, if it can be read.
+    /// Removes the journal. `held` is the destination's directory, if it can be read.
     pub(super) fn retire(self, held: Option<&OwnedFd>) -> Result<(), SessionError> {
         let Some(journal) = self.journal else { return Ok(()) };
         let remove = || journal.remove().map_err(SessionError::journal(&self.path));
         match held {
-            // If it lies in the root, its end would be the last change of that directory.
+            // If the journal lies in the root, its removal would be the last change of that directory.
             Some(held) => keep_times(held.as_fd(), remove),
             None => remove(),
         }

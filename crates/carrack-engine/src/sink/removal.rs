@@ -1,8 +1,9 @@
-//! Entries of the destination that may go: with `--delete` what the source has not, and what stands where another kind of entry is to be.
+//! The entries of the destination that a sync may delete: with `--delete` those that the source does not
+//! have, and those whose names other kinds of entries need.
 //!
-//! Whatever the user's patterns leave out stays, and so does what is carrack's own, what an earlier run set aside, and what is mounted
-//! beneath the destination; no more goes than `--max-delete` allows, for whichever reason it goes. Any thread asks; the counts are
-//! atomic.
+//! Entries that the user's patterns exclude stay, and so do carrack's own files, backups of earlier runs, and
+//! mounts beneath the destination. No more entries are deleted than `--max-delete` allows, for any reason.
+//! Any thread asks; the counts are atomic.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -15,17 +16,17 @@ use carrack_storage::{Filter, RemovalCount, RemovalStep, ScratchNames, count_in}
 use super::backup::{self, BackupPlace, TRASH};
 use crate::error::SessionError;
 
-/// The rules by which entries go in a sync, and their counts.
+/// The rules of deletion in a sync, and its counts.
 pub(super) struct Removal {
-    /// Names that are carrack's own.
+    /// Names of carrack's own files.
     scratch: Arc<ScratchNames>,
     /// The values of `--delete`, if it was given.
     deletion: Option<Deletion>,
     filter: Option<Filter>,
     backup: Option<BackupPlace>,
-    /// Entries that may still go.
+    /// Entries that may still be deleted.
     left: AtomicU64,
-    /// True if something stayed because no more may go.
+    /// True if an entry stayed because of `--max-delete`.
     has_stayed: AtomicBool,
     /// Mounts that stayed.
     mount_count: AtomicU64,
@@ -34,12 +35,12 @@ pub(super) struct Removal {
 /// A name in a directory of the destination.
 #[derive(Clone, Copy)]
 pub(super) struct Target<'a> {
-    /// The directory.
+    /// Its descriptor.
     pub(super) held: BorrowedFd<'a>,
     /// Its path beneath the destination.
     pub(super) directory: &'a RelPath,
     pub(super) name: &'a [u8],
-    /// Where the directory may be beneath the source: what is spared at one of these places stays.
+    /// The possible paths of the directory beneath the source. A name that is spared at one of them stays.
     pub(super) at_source: &'a [RelPath],
 }
 
@@ -63,37 +64,37 @@ impl Removal {
         })
     }
 
-    /// True if more than empty directories may go.
+    /// Returns true if more than empty directories may be deleted.
     pub(super) fn deletes(&self) -> bool {
         self.deletion.is_some()
     }
 
-    /// True if something stayed because no more may go.
+    /// Returns true if an entry stayed because of `--max-delete`.
     pub(super) fn has_stayed(&self) -> bool {
         self.has_stayed.load(Relaxed)
     }
 
-    /// Where entries are moved in place of being removed.
+    /// The backup directory, to which entries are moved in place of being removed.
     pub(super) fn backup(&self) -> Option<&BackupPlace> {
         self.backup.as_ref()
     }
 
-    /// The part of the destination's entries that may go, in percent, if there is a limit.
+    /// The limit of deletions in percent of the destination's entries, if there is one.
     pub(super) fn most_percent(&self) -> Option<u64> {
         self.deletion.as_ref()?.most_percent.map(u64::from)
     }
 
-    /// True if a destination that is the root directory or a home directory may lose entries.
+    /// Returns true if entries may be deleted in the root directory or a home directory.
     pub(super) fn is_meant_anywhere(&self) -> bool {
         self.deletion.as_ref().is_some_and(|deletion| deletion.by_empty_sources)
     }
 
-    /// True if what is mounted beneath the destination may be emptied.
+    /// Returns true if entries may be deleted in mounts beneath the destination.
     pub(super) fn crosses_mounts(&self) -> bool {
         self.deletion.as_ref().is_some_and(|deletion| deletion.mounts)
     }
 
-    /// A mount stays, with everything in it.
+    /// Counts a mount that stays with everything in it.
     pub(super) fn count_mount(&self) {
         self.mount_count.fetch_add(1, Relaxed);
     }
@@ -103,8 +104,8 @@ impl Removal {
         self.mount_count.load(Relaxed)
     }
 
-    /// True if a name stays whatever the source has: what the user left out, and what is carrack's own. `at_source` is its
-    /// directory beneath the source.
+    /// Returns true if a name stays even if the source does not have it: excluded names and carrack's own.
+    /// `at_source` is the path of its directory beneath the source.
     pub(super) fn is_spared(&self, at_source: &RelPath, name: &[u8], is_directory: bool) -> bool {
         let is_journals = name.starts_with(b".carrack-") && name.ends_with(b".journals");
         let is_own = is_journals || id_of_file_name(name).is_some() || self.scratch.is_own(name);
@@ -113,28 +114,28 @@ impl Removal {
         is_own || is_trash || keeps_excluded && self.is_excluded(at_source, name, is_directory)
     }
 
-    /// True if the user's patterns leave a name out.
+    /// Returns true if the user's patterns exclude a name.
     pub(super) fn is_excluded(&self, at_source: &RelPath, name: &[u8], is_directory: bool) -> bool {
         self.filter.as_ref().is_some_and(|filter| filter.excludes(at_source, name, is_directory))
     }
 
-    /// True if a directory of the destination is a backup: that of this run, or one of an earlier run.
+    /// Returns true if a directory of the destination is a backup, of this or an earlier run.
     pub(super) fn is_backup(&self, path: &RelPath, held: BorrowedFd<'_>) -> bool {
         self.backup.as_ref().is_some_and(|backup| backup.holds(path)) || backup::is_marked(held, b".")
     }
 
-    /// Counts the entries of a name that would go, and those that would stay.
+    /// Counts the entries beneath a name that would be deleted, and those that would stay.
     pub(super) fn count(&self, target: Target<'_>) -> RemovalCount {
         let spares = |step: RemovalStep, beneath: &[u8]| self.is_spared_beneath(target, step, beneath);
         count_in((target.held, target.name), self.crosses_mounts(), &spares)
     }
 
-    /// True if a directory stays with everything in it.
+    /// Returns true if a directory stays with everything in it.
     pub(super) fn spares_whole(&self, target: Target<'_>) -> bool {
         self.is_spared_beneath(target, RemovalStep::Enter, target.name)
     }
 
-    /// True if something stays within what goes; counts what does not.
+    /// Returns true if an entry beneath a deleted name stays; counts the entry otherwise.
     pub(super) fn spares(&self, target: Target<'_>, step: RemovalStep, beneath: &[u8]) -> bool {
         if self.is_spared_beneath(target, step, beneath) {
             return true;
@@ -147,7 +148,7 @@ impl Removal {
         }
     }
 
-    /// Counts entries that go; false, and notes it, if so many may not.
+    /// Counts entries that are deleted. Returns false, and notes it, if the limit does not allow them.
     pub(super) fn take(&self, count: u64) -> bool {
         let may_go = self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(count)).is_ok();
         if !may_go {
@@ -170,7 +171,7 @@ impl Removal {
     }
 }
 
-/// The directory `above` beneath another; nothing if there can't be such.
+/// Returns the directory `above` beneath another, or `None` if the path is not possible.
 pub(super) fn inner(directory: &RelPath, above: &[u8]) -> Option<RelPath> {
     let mut parts = above.split(|&byte| byte == b'/').filter(|part| !part.is_empty());
     parts.try_fold(directory.clone(), |place, part| place.join(part).ok())

@@ -1,7 +1,8 @@
-//! Other sessions of the same transfer, at the same time and before: each has a journal of its own, all of them in one
-//! directory in the destination (decision 18).
+//! Other sessions of the same transfer, parallel and earlier: each has its own journal, and all journals are
+//! in one directory of the destination (decision 18).
 //!
-//! Nobody tells this session what the others do. When something is offered to it, it reads what they have recorded by then.
+//! No message tells this session about the others. When an offer arrives, it reads the others' records up to
+//! then.
 
 use std::collections::{HashMap, hash_map};
 use std::ffi::CString;
@@ -17,10 +18,10 @@ use rustix::io::Errno;
 use super::past::is_of;
 use crate::error::SessionError;
 
-/// Looked at by all threads of the sink.
+/// The journals of the other sessions. All threads of the sink read them.
 pub(super) struct Siblings {
     directory: OwnedFd,
-    /// For people.
+    /// For messages.
     journal_path: String,
     journals: Mutex<HashMap<TransferId, Follower>>,
 }
@@ -34,13 +35,13 @@ impl Siblings {
         self.journals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The records of all sessions by now.
+    /// Returns the records of all sessions up to now.
     pub(super) fn recorded(&self) -> Result<Recorded<'_>, SessionError> {
         let names = self.names().map_err(|errno| {
             SessionError::local("looking for the journals of other sessions")(errno.into())
         })?;
         let mut journals = self.journals();
-        // One that is removed by now said nothing that still matters.
+        // The records of a journal that has been removed meanwhile do not matter any more.
         let mut lens = HashMap::with_capacity(names.len());
         for name in names {
             let Some(id) = id_of_file_name(name.to_bytes()) else { continue };
@@ -69,7 +70,7 @@ impl Siblings {
         Ok(Recorded(self))
     }
 
-    /// The transfer is complete: nobody needs the journals any more.
+    /// Removes all journals, as the transfer is complete.
     pub(super) fn retire(&self, root: &Root) -> Result<(), SessionError> {
         self.end(root, || {
             for name in self.names().unwrap_or_default() {
@@ -79,20 +80,20 @@ impl Siblings {
         })
     }
 
-    /// This session has nothing to say to later ones: `remove` takes its journal away.
+    /// Ends a session without records for later ones: `remove` removes its journal.
     pub(super) fn leave(
         &self,
         root: &Root,
         remove: impl FnOnce() -> Result<(), SessionError>,
     ) -> Result<(), SessionError> {
         self.end(root, || match remove() {
-            // Whoever closes the transfer takes all of them away.
+            // The session that closes the transfer removes all journals.
             Err(_) if self.names().is_ok_and(|names| names.is_empty()) => Ok(()),
             removed => removed,
         })
     }
 
-    /// Takes something away, and the directory if it is the last.
+    /// Removes journals, and the directory after the last of them.
     fn end(
         &self,
         root: &Root,
@@ -101,17 +102,17 @@ impl Siblings {
         let held = root
             .open_directory(&RelPath::root())
             .map_err(SessionError::local("opening the destination's directory"))?;
-        // Their end would be the last change of that directory.
+        // Their removal would be the last change of that directory.
         keep_times(held.as_fd(), || {
             take_away()?;
-            // What others have put there keeps it.
+            // Journals of other sessions keep it.
             let path = self.journal_path.rsplit('/').next().unwrap_or_default();
             let _ = unlinkat(&held, path, AtFlags::REMOVEDIR);
             Ok(())
         })
     }
 
-    /// Of the journals that are there.
+    /// The file names of the journals.
     fn names(&self) -> Result<Vec<CString>, Errno> {
         let entries = Dir::read_from(&self.directory)?.collect::<Result<Vec<_>, _>>()?;
         let names = entries.iter().map(|entry| entry.file_name());
@@ -119,11 +120,11 @@ impl Siblings {
     }
 }
 
-/// The records in the journals, at the moment of the look or later.
+/// The records of the journals, up to the call of [`Siblings::recorded`] or later.
 pub(super) struct Recorded<'a>(&'a Siblings);
 
 impl Recorded<'_> {
-    /// True if one of them has the entry, as it is now.
+    /// Returns true if a journal has the entry in its present version.
     pub(super) fn is_done(&self, directory: &RelPath, key: &EntryKey<'_>) -> Result<bool, SessionError> {
         for journal in self.0.journals().values() {
             let done = journal.is_done(directory, key);
@@ -134,7 +135,7 @@ impl Recorded<'_> {
         Ok(false)
     }
 
-    /// Ranges that are there, according to all of them, of a large file as it is now.
+    /// Returns the ranges of a large file's present version, from all journals.
     pub(super) fn held(&self, directory: &RelPath, entry: &Entry, temporary: &[u8]) -> RangeSet {
         let is_it = |partial: &&Partial| {
             partial.directory == *directory && partial.name == entry.name && is_of(partial, entry)

@@ -1,7 +1,8 @@
-//! One large file at the sink: announced by the comm thread, created by the I/O thread that brings its first object,
-//! written by many, renamed when whole.
+//! One large file at the sink: announced by the comm thread, created by the I/O thread that has its first
+//! object, written by many threads, and renamed when it is complete.
 //!
-//! Its parts own what changes: [`super::line`] the turns to write, [`super::integrity`] digest and damage, [`super::byte_counts`] the counts.
+//! Its parts own the values that change: [`super::line`] the turns to write, [`super::integrity`] digest and
+//! damage, [`super::byte_counts`] the counts.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -23,17 +24,17 @@ use super::storage::stripe_for;
 use crate::check::xxh3;
 use crate::error::SessionError;
 
-/// The journal's values of a large file, which may be closed by then.
+/// The values of a large file for the journal, which may need them after the file is closed.
 pub(super) struct FileRecord {
-    /// Its entry table, as it was announced.
+    /// Its entry table, as announced.
     pub(super) table: Vec<u8>,
     pub(super) directory: RelPath,
-    /// True if the journal knows it.
+    /// True if the journal has it.
     is_begun: AtomicBool,
 }
 
 impl FileRecord {
-    /// True if the journal knows it.
+    /// Returns true if the journal has it.
     pub(super) fn is_begun(&self) -> bool {
         self.is_begun.load(Relaxed)
     }
@@ -42,13 +43,13 @@ impl FileRecord {
 /// An object that passed its check.
 pub(super) struct Checked {
     incoming: Incoming,
-    /// Its place in its file. Behind the contents there may be the file's table.
+    /// Its range in the file. The file's table may follow the contents.
     range: ByteRange,
     subtrees: Vec<Subtree>,
 }
 
 impl Checked {
-    /// An object with this place in its file, and its part of the digest.
+    /// Creates an object with its range in the file, and its subtrees of the digest.
     pub(super) fn new(incoming: Incoming, range: ByteRange, subtrees: Vec<Subtree>) -> Checked {
         let len = incoming.body().len() as u64;
         assert!(range.len <= len, "an object's contents lie in its slot");
@@ -67,33 +68,35 @@ impl Checked {
         &self.subtrees
     }
 
-    /// By which it is answered.
+    /// The ID in its ack.
     pub(super) fn object(&self) -> u64 {
         self.incoming.header.object.0
     }
 }
 
-/// A file between its announcement and its end. Dropping it takes the temporary name away, unless something of it is recorded.
+/// A file between its announcement and its end. Dropping it removes the temporary file, unless the journal
+/// has records for it.
 pub(super) struct SinkFile {
     pub(super) id: u64,
-    /// By which the journal knows it.
+    /// Its number in the journal.
     pub(super) number: u64,
     pub(super) record: Arc<FileRecord>,
     pub(super) entry: Entry,
     /// Its striping at the source.
     stripes: Option<Stripes>,
-    /// The ranges of it that come.
+    /// The ranges that arrive in this session.
     pub(super) portion: Portion,
     growing: OnceLock<Result<GrowingFile, SinkError>>,
     layout: OnceLock<Arc<dyn Layout>>,
-    /// Objects for which another thread is writing.
+    /// Objects that are left to a writing thread.
     pub(super) line: Line<Checked>,
     pub(super) integrity: Integrity,
     pub(super) bytes: ByteCounts,
 }
 
 impl SinkFile {
-    /// From the table of an open-file message; `part` is what is copied of it. Touches no storage.
+    /// Creates the file from the table of an open-file message; `part` is the range of a partial transfer.
+    /// Touches no storage.
     pub(super) fn announced(
         message: &OpenFile,
         number: u64,
@@ -130,7 +133,7 @@ impl SinkFile {
         })
     }
 
-    /// Goes on with what an earlier session left of it.
+    /// Resumes the file with the record of an earlier session.
     pub(super) fn going_on(mut self, past: Partial) -> Result<SinkFile, DigestError> {
         assert!(self.growing.get().is_none(), "what is held of a file is known before it is created");
         self.integrity.add_subtrees(&past.subtrees)?;
@@ -140,23 +143,24 @@ impl SinkFile {
         Ok(self)
     }
 
-    /// Several sessions carry the transfer, and this is what comes of the file in this one.
+    /// Sets the ranges that arrive in this session, as several sessions carry the transfer.
     pub(super) fn sharing(mut self, coming: Option<&Coming>) -> Result<SinkFile, SessionError> {
         coming.map_or(Ok(()), |coming| self.portion.share(coming))?;
         Ok(self)
     }
 
-    /// True if it gets its name as soon as it is whole, without another word.
+    /// Returns true if it is an inline-announced file, which gets its name as soon as it is complete, without
+    /// a message.
     pub(super) fn is_by_itself(&self) -> bool {
         FileId(self.id).is_by_itself()
     }
 
-    /// The striping that it shall have.
+    /// Returns its intended striping.
     pub(super) fn stripe(&self, choice: &StripeChoice) -> Stripe {
         stripe_for(choice, self.stripes.as_ref(), self.entry.size())
     }
 
-    /// The file under its temporary name, which the first caller's `create` makes.
+    /// Returns the file under its temporary name, which the first caller creates with `create`.
     pub(super) fn growing(
         &self,
         create: impl FnOnce() -> Result<GrowingFile, SinkError>,
@@ -169,13 +173,13 @@ impl SinkFile {
         self.growing.get().and_then(|growing| growing.as_ref().ok())
     }
 
-    /// Where it lies. To be told by whoever creates it.
+    /// Sets its layout, by the thread that creates it.
     pub(super) fn set_layout(&self, layout: Arc<dyn Layout>) {
         let set = self.layout.set(layout);
         assert!(set.is_ok(), "one thread creates the file, so the layout is set once");
     }
 
-    /// Where it lies, once it is created, if that matters.
+    /// Returns its layout, once it is created, if there are several targets.
     pub(super) fn layout(&self) -> Option<&Arc<dyn Layout>> {
         self.layout.get()
     }
@@ -185,17 +189,17 @@ impl SinkFile {
         self.layout.get().map(|layout| layout.extent_at(offset).target)
     }
 
-    /// The directory that it goes to.
+    /// Its directory.
     pub(super) fn directory(&self) -> &RelPath {
         &self.record.directory
     }
 
-    /// True if the journal knows it.
+    /// Returns true if the journal has it.
     pub(super) fn is_begun(&self) -> bool {
         self.record.is_begun()
     }
 
-    /// The journal knows it: it stays for a later session.
+    /// Notes that the journal has it: the temporary file is kept for a later session.
     pub(super) fn is_recorded(&self) {
         assert!(self.grown().is_some(), "what is recorded of a file was written to it");
         self.record.is_begun.store(true, Relaxed);
@@ -204,7 +208,7 @@ impl SinkFile {
         }
     }
 
-    /// It is of no use to anybody.
+    /// Lets the temporary file be removed.
     pub(super) fn forsake(&self) {
         if let Some(growing) = self.grown() {
             growing.keep(false);
@@ -212,8 +216,8 @@ impl SinkFile {
     }
 }
 
-/// Tells versions of a file apart in its temporary name. It need not withstand anybody: what is believed to be there is what
-/// the journals say of exactly this version.
+/// Returns a tag for temporary names that differs between versions of a file. It need not resist an attacker:
+/// only ranges that the journals record for exactly this version are trusted.
 pub(super) fn version_of(entry: &Entry) -> u16 {
     let mut text = entry.size().to_le_bytes().to_vec();
     text.extend_from_slice(&entry.metadata.mtime.seconds.to_le_bytes());
@@ -231,7 +235,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// The message of a file `d/f` of so many bytes.
+    /// An open-file message of the file `d/f` of `size` bytes.
     pub(in crate::sink) fn message(id: u64, size: u64) -> OpenFile {
         let mut table = Vec::new();
         TableWriter::new(&mut table).section(&RelPath::new(b"d").unwrap(), None);

@@ -1,4 +1,4 @@
-//! Numbers of a sink's lanes, streams and threads, and their limits.
+//! Numbers of a sink's lanes, data connections and threads, and their limits.
 
 use carrack_layout::Medium;
 use carrack_model::{Scheduling, TransferSpec};
@@ -7,23 +7,25 @@ use carrack_transport::StreamCount;
 use super::storage::SinkStorage;
 use crate::settings::{Limits, Settings};
 
-/// Of all lanes together where nothing else is said.
+/// Counts are those of all lanes together unless stated otherwise.
 pub(super) struct SinkSizing {
     /// The scheduling of one lane.
     pub(super) scheduling: Scheduling,
-    /// The limits of all of them together.
+    /// The limits of all lanes together.
     pub(super) limits: Limits,
     pub(super) lane_count: usize,
     /// I/O threads that the storage can use.
     pub(super) io_threads: usize,
-    /// Those that it may come to use.
+    /// The most that the tuner may use.
     pub(super) io_threads_most: usize,
-    /// Streams that are used at first, of those that stand.
+    /// Data connections used at first, of those established.
     pub(super) streams: StreamCount,
-    /// True if one thread at a time writes to a file. A local file system locks it for a buffered write, and a second
-    /// writer would spin on that lock: 15 % of all CPU time with one large file and two streams on two cores.
+    /// True if one thread at a time writes to a file. A local file system locks the file for a buffered
+    /// write, and a second writer would spin on that lock: 15 % of all CPU time with one large file and two
+    /// streams on two cores.
     pub(super) writes_in_turn: bool,
-    /// True if objects wait in the queues of their targets. Else they are written by whoever receives them.
+    /// True if objects wait in the queues of their targets. Otherwise the threads that receive them write
+    /// them.
     pub(super) is_sorting: bool,
 }
 
@@ -51,8 +53,9 @@ impl SinkSizing {
         }
     }
 
-    /// Threads of a lane for so many streams and writers. One thread more than streams: whoever drives a stream may be waiting for it
-    /// when a file is to be ended. Where objects wait for their targets, whoever drives a stream does nothing else.
+    /// Returns the I/O threads of a lane for these numbers of connections and writers. There is one thread
+    /// more than connections, as all others may wait for their connections when a file ends. If objects wait
+    /// for their targets, the threads that drive connections do nothing else.
     pub(super) fn threads_for(&self, streams: usize, writers: usize) -> usize {
         if self.is_sorting { writers + streams } else { writers.max(streams + 1) }
     }

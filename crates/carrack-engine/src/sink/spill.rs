@@ -1,4 +1,5 @@
-//! Objects that wait at the sink for its storage, and may lie on flash meanwhile (L9). The threads `carrack-spill` and `carrack-refill` enter it.
+//! The sink's spill: objects that wait for its storage, and may lie on flash meanwhile (L9). The threads
+//! `carrack-spill` and `carrack-refill` use it.
 
 use carrack_machine::Slot;
 use carrack_model::{ObjectId, TargetId};
@@ -11,13 +12,16 @@ use super::lane::Lane;
 use crate::error::SessionError;
 use crate::spill::{Moved, STAGING_SLOTS, SpillSide};
 
-/// Credits are out if less than such a part of them is with the source: some are always on the way there.
+/// The credits are used up if less than this part of them is with the source: some are always on the way
+/// there.
 const FREE_PART: usize = 16;
 
-/// Objects that keep the storage busy wait in slots, whatever comes: one for each thread, but no more than such a part.
+/// Objects that keep the storage busy stay in slots: one for each thread, but no more than this part of the
+/// slots.
 const KEPT_PART: usize = 4;
 
-/// Objects of one target that come back at a time: one that is congested leaves slots for what comes back of others.
+/// Objects of one target that are read back at a time. A congested target leaves slots for the objects of
+/// others.
 const BACK_AT_A_TIME: usize = STAGING_SLOTS / 2;
 
 impl SpillSide for Lane<'_> {
@@ -27,7 +31,7 @@ impl SpillSide for Lane<'_> {
         self.queue.moved()
     }
 
-    /// It is the source that waits, for credits: there are as many as slots, and what waits here has them.
+    /// The source waits for credits: there are as many as slots, and the objects that wait here hold them.
     fn held_back(&self) -> f64 {
         let credits = self.pool.slot_count();
         let taken = self.queue.object_count();
@@ -46,7 +50,7 @@ impl SpillSide for Lane<'_> {
         self.queue.put_back(place, Incoming { header, slot });
     }
 
-    /// Its credit goes back to the source.
+    /// The source gets its credit back.
     fn set_aside(&self, _place: TargetId, object: ObjectId) {
         self.answer(object.0, Answer::SetAside);
     }

@@ -1,4 +1,4 @@
-//! The sink's storage: whether there is something to choose, and how files are written (L8).
+//! The sink's storage: its targets, and the method of writing files (L8).
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -20,14 +20,14 @@ pub(crate) struct SinkStorage {
     has_targets: bool,
     /// Disks and servers mounted beneath the destination.
     mounts: usize,
-    /// True if the user knows how files are written.
+    /// True if the user knows the I/O method.
     io_told: AtomicBool,
-    /// True if the user knows that files can't be striped as wished.
+    /// True if the user knows that files can't be striped as requested.
     refusal_told: AtomicBool,
 }
 
 impl SinkStorage {
-    /// Looks at the directory that holds the destination or, if `is_destination`, is it.
+    /// Examines the directory that holds the destination or, if `is_destination`, is the destination.
     pub(crate) fn look(
         base: &Base,
         directory: BorrowedFd<'_>,
@@ -38,7 +38,7 @@ impl SinkStorage {
         let looking = SessionError::local("looking at the destination's storage");
         let own = file_systems.of(directory).map_err(looking)?;
         let mounts = if is_destination { file_systems.mounts_beneath(directory) } else { 0 };
-        // What is to wait for its storage has to wait in queues; memory never lets anything wait.
+        // Objects that may lie on flash must wait in queues; memory never makes an object wait.
         let is_spilling = !settings.spill.sink.is_empty() && own.own_target().medium != Medium::Memory;
         let has_targets = own.has_layouts() || mounts > 0 || settings.holds_back() || is_spilling;
         let (io_told, refusal_told) = Default::default();
@@ -53,12 +53,14 @@ impl SinkStorage {
         })
     }
 
-    /// True if objects wait in the queues of several targets, rather than being written by whoever receives them.
+    /// Returns true if objects wait in the queues of several targets. Otherwise the threads that receive them
+    /// write them.
     pub(crate) fn has_targets(&self) -> bool {
         self.has_targets
     }
 
-    /// True if everything beneath the destination lies on its own file system: nobody has to look.
+    /// Returns true if everything beneath the destination lies on its own file system, so that no lookup is
+    /// needed.
     pub(crate) fn is_one_file_system(&self) -> bool {
         !self.has_targets
     }
@@ -72,7 +74,7 @@ impl SinkStorage {
         &self.own
     }
 
-    /// The most I/O threads that it can use.
+    /// The most I/O threads that the storage can use.
     pub(crate) fn depth(&self) -> u32 {
         depth_of(&self.own, self.mounts)
     }
@@ -88,8 +90,9 @@ impl SinkStorage {
         GrowingSpec { size, file_system, stripe, io: self.io(file_system), part_offset: None }
     }
 
-    /// Where there is something to choose, writes have to show how long the storage takes. Local file systems take direct
-    /// writes well; on others these may be many times slower than what their clients do with the page cache.
+    /// Returns the I/O method. With several targets a write must take the storage's service time, by which
+    /// targets are chosen. Local file systems take direct writes well; on others these may be many times
+    /// slower than their clients' writes through the page cache.
     fn io(&self, file_system: &FileSystem) -> WriteIo {
         let medium = file_system.own_target().medium;
         match self.io {
@@ -102,13 +105,13 @@ impl SinkStorage {
         }
     }
 
-    /// A message to the user about the way files are written: once, and only if that was decided here.
+    /// Returns a message to the user about the I/O method: once, and only if it was decided here.
     pub(crate) fn io_news(&self, io: WriteIo) -> Option<String> {
         let is_first = !self.io_told.swap(true, Relaxed);
         (is_first && io != WriteIo::Cached).then(|| format!("large files are written {}", io.name()))
     }
 
-    /// A message to the user about a striping that could not be had: once.
+    /// Returns a message to the user about a striping that is not possible: once.
     pub(crate) fn refusal_news(&self, why: &str) -> Option<String> {
         let is_first = !self.refusal_told.swap(true, Relaxed);
         is_first.then(|| {
@@ -117,7 +120,7 @@ impl SinkStorage {
     }
 }
 
-/// The striping of a file of `size` bytes, which at the source is striped like this.
+/// Returns the striping of a file of `size` bytes; `at_source` is its striping at the source.
 pub(crate) fn stripe_for(choice: &StripeChoice, at_source: Option<&Stripes>, size: u64) -> Stripe {
     let fixed = |count, stripe_bytes: u64, pool: &str| Stripe::Fixed {
         count,
@@ -132,7 +135,7 @@ pub(crate) fn stripe_for(choice: &StripeChoice, at_source: Option<&Stripes>, siz
                 end: u64::MAX,
                 stripe_bytes: stripes.stripe_bytes,
                 stripe_count: stripes.count,
-                // A pool of one file system is none of another.
+                // A pool of one file system does not exist in another.
                 pool: None,
                 pattern: Pattern::Striped,
             }],

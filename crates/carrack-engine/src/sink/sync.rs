@@ -1,8 +1,9 @@
-//! The comparison of a sync: entries are wanted that differ from what is there.
+//! The comparison of a sync: entries are wanted that differ from the destination's.
 //!
-//! Files are equal if size and modification time are, as the destination's file system stores times, or size and contents where these count. An equal file
-//! gets the mode, owner, attributes and time that it is to have without its contents being sent. Devices, pipes and sockets are equal if
-//! they are the same thing, and likewise get the rest. I/O threads enter it; it holds no state.
+//! Files are equal if size and modification time are, as the destination's file system stores times, or size
+//! and contents with `--contents`. An equal file gets the mode, owner, attributes and time of the source
+//! without its contents being sent. Devices, pipes and sockets are equal if kind and device number are, and
+//! likewise get the rest. I/O threads use it; it holds no state.
 
 use std::os::fd::BorrowedFd;
 
@@ -17,11 +18,11 @@ use super::context::SinkContext;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wish {
     Wanted,
-    /// The entry that is there stays, or nothing is made.
+    /// The existing entry stays, or no entry is created.
     Left,
 }
 
-/// Compares entries with what is there.
+/// Compares entries with those of the destination.
 #[derive(Clone, Copy)]
 pub(super) struct Comparison<'a> {
     sink: &'a SinkContext<'a>,
@@ -36,7 +37,7 @@ impl<'a> Comparison<'a> {
     /// Judges an entry of the directory `held`.
     pub(super) fn compare(&self, held: BorrowedFd<'_>, entry: &TableEntry<'_>) -> Wish {
         let sync = self.sync;
-        // What can't be looked at fails where it is written.
+        // An entry that can't be examined fails when it is written.
         let Ok(present) = look_at(held, entry.name) else { return Wish::Wanted };
         match present {
             None if sync.existing => Wish::Left,
@@ -83,7 +84,7 @@ impl<'a> Comparison<'a> {
         self.complete(held, entry, (found, owner), |dress| dress_file(held, entry.name, &dress))
     }
 
-    /// An entry that is there gets, by `dress`, what it lacks.
+    /// Completes the metadata of an existing entry by `dress`.
     fn complete(
         &self,
         held: BorrowedFd<'_>,
@@ -98,23 +99,23 @@ impl<'a> Comparison<'a> {
             return Wish::Left;
         }
         let extras = entry.extras.as_deref();
-        // The mode of what is there stays, unless it would give its rights to somebody else.
+        // The mode of the existing entry stays, unless it would give its rights to another user.
         let is_owned = extras.is_some_and(|extras| extras.user.is_some() || extras.group.is_some());
         let lasting = if self.sink.attributes.keeper.policy().perms || is_owned { 0 } else { SPECIAL_MODES };
         let lacking = Dress { lasting, ..self.sink.attributes.dress(&wanted, extras) };
-        // What can't be set this way is set on a new one; a dry run says that something is to be done.
+        // Metadata that can't be set this way is set on a new entry; a dry run reports the entry as wanted.
         let is_set = !self.sink.spec.dry_run && dress(lacking).is_ok();
         if is_set { Wish::Left } else { Wish::Wanted }
     }
 
-    /// The mode and time that it is to have: what is not kept is as it is.
+    /// Returns the mode and time that the entry gets: those that are not kept stay as they are.
     fn wanted(&self, found: &Metadata, owner: (u32, u32), entry: &TableEntry<'_>) -> Metadata {
         let keeper = &self.sink.attributes.keeper;
         let told = self.sink.attributes.allowed(entry.metadata);
         let policy = keeper.policy();
         let extras = entry.extras.as_deref();
         let set_ids = keeper.set_ids(extras, owner, told.mode);
-        // The bits of what is there belong to the owner and group that it has.
+        // The set-ID bits of the existing entry belong to its owner and group.
         let gets_others = extras.is_some_and(|extras| keeper.would_own(extras, owner));
         Metadata {
             mode: match (policy.perms, gets_others) {
@@ -126,7 +127,7 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// The same for a link, of which only owner and attributes can lack.
+    /// Completes the metadata of a link, of which only owner and attributes can differ.
     fn complete_link(&self, held: BorrowedFd<'_>, entry: &TableEntry<'_>, owner: (u32, u32)) -> Wish {
         if self.lacks_extras(held, entry, owner)
             && let Some(extras) = entry.extras.as_deref()
@@ -139,7 +140,7 @@ impl<'a> Comparison<'a> {
         Wish::Left
     }
 
-    /// True if owner or attributes are others than they are to be.
+    /// Returns true if owner or attributes differ from those to set.
     fn lacks_extras(&self, held: BorrowedFd<'_>, entry: &TableEntry<'_>, owner: (u32, u32)) -> bool {
         let keeper = &self.sink.attributes.keeper;
         entry.extras.as_deref().is_some_and(|extras| {
@@ -150,7 +151,7 @@ impl<'a> Comparison<'a> {
     }
 }
 
-/// Further names of files are made at the end, whatever is there.
+/// Hard links are made at the end, in any case.
 fn is_another_name(entry: &TableEntry<'_>) -> bool {
     entry.extras.as_deref().is_some_and(|extras| extras.same_as.is_some())
 }

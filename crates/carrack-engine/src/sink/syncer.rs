@@ -1,6 +1,6 @@
 //! Syncing of contents and names beneath a destination: by file, by directory, or by file system.
 //!
-//! `carrack-commit` enters it; it holds descriptors and no state that changes.
+//! `carrack-commit` uses it; it holds descriptors and no state that changes.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use super::group::{Places, Written};
 use super::sink_file::SinkFile;
 use crate::error::SessionError;
 
-/// The file systems of a destination, and how they are synced.
+/// The file systems of a destination, and the way they are synced.
 pub(super) struct Syncer {
     root: Arc<Root>,
-    /// The root's directory, open for reading from the start: it is told of everything that could not be written back since.
-    /// Nothing if it can't be read (a drop box): then each file is synced by itself.
+    /// The root's directory, open for reading from the start, so that syncing it reports every write-back
+    /// error since then. `None` if it can't be read (a drop box): then each file is synced separately.
     held: Option<OwnedFd>,
     durable: Durable,
     /// True if everything lies on the file system of the root.
@@ -27,9 +27,9 @@ pub(super) struct Syncer {
 
 /// The part of small files that was made durable.
 pub(super) enum Synced {
-    /// All, and the names too.
+    /// All of them, and the names too.
     FileSystems,
-    /// Their contents; their directories are left.
+    /// Their contents, and not their directories.
     Contents,
 }
 
@@ -44,7 +44,7 @@ impl Syncer {
         Ok(Syncer { root, held, durable, is_one_file_system })
     }
 
-    /// By what unit contents become durable here.
+    /// The unit in which contents become durable at the destination.
     pub(super) fn durable(&self) -> Durable {
         self.durable
     }
@@ -54,15 +54,15 @@ impl Syncer {
         self.held.as_ref()
     }
 
-    /// The contents of a large file that has no name yet.
+    /// Syncs the contents of a large file that has no final name yet.
     pub(super) fn sync_large(&self, written: &Written) -> Result<(), SessionError> {
-        // What has its name was synced before.
+        // A file with its final name was synced before.
         let open = written.file.as_ref().filter(|_| written.end.is_none());
         let Some((file, growing)) = open.and_then(|file| Some((file, file.grown()?))) else { return Ok(()) };
         sync_data(growing.descriptor()).map_err(|error| self.broken_at(file, error))
     }
 
-    /// Small files; the few of them one by one while `goes_on`.
+    /// Syncs small files; if they are few, one by one while `goes_on`.
     pub(super) fn sync_small(
         &self,
         places: &Places,
@@ -74,7 +74,7 @@ impl Syncer {
                 let wanted = few.iter().take_while(|_| goes_on());
                 let synced: Result<Vec<()>, SinkError> =
                     wanted.map(|(directory, name)| sync_file(&self.root, directory, name)).collect();
-                // What this user may not open is synced with everything else.
+                // A file that this user may not open is synced with the whole file system.
                 synced.map(|_| Synced::Contents).or_else(|_| self.sync_file_systems(places))
             }
             // Each was synced before it got its name.
@@ -83,7 +83,7 @@ impl Syncer {
         synced.map_err(broken)
     }
 
-    /// The names in these directories.
+    /// Syncs the names in these directories.
     pub(super) fn sync_names<'a>(
         &self,
         directories: impl Iterator<Item = &'a RelPath>,
@@ -91,7 +91,7 @@ impl Syncer {
         sync_directories(&self.root, directories).map_err(broken)
     }
 
-    /// The file system that the root lies on.
+    /// Syncs the file system of the root.
     pub(super) fn sync_root(&self) -> Result<(), SessionError> {
         self.sync_own().map_err(broken)
     }
@@ -117,7 +117,7 @@ impl Syncer {
         Ok(Synced::FileSystems)
     }
 
-    /// Reads what the storage holds of a large file at `offset`; returns the bytes that are there.
+    /// Reads a large file at `offset` from the storage. Returns the bytes read.
     pub(super) fn read_back(
         &self,
         file: &SinkFile,

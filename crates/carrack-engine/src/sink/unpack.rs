@@ -1,6 +1,7 @@
-//! A bundle becomes small files, links and special files (M7). Every file is published whole, under its own name, at once.
+//! The unpacking of bundles into small files, links and special files (M7). Each file gets its name when it
+//! is complete.
 //!
-//! I/O threads enter it, each with an [`Unpacker`] of its own.
+//! I/O threads use it, each with its own [`Unpacker`].
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
@@ -22,7 +23,7 @@ use super::make_way::Replacement;
 use crate::check::bundle_check;
 use crate::error::SessionError;
 
-/// Keeps the directory that the last entry went to: the next one mostly goes there too.
+/// Unpacks bundles. It keeps the last entry's directory open: the next entry is mostly in it too.
 #[derive(Default)]
 pub(super) struct Unpacker {
     held: Option<Held>,
@@ -30,14 +31,14 @@ pub(super) struct Unpacker {
 
 struct Held {
     path: RelPath,
-    /// The directory, or why nothing can be placed in it.
+    /// The directory, or the reason why no entry can be placed in it.
     directory: Result<OwnedFd, SinkError>,
-    /// The folding of its names, if it does not tell all of them apart.
+    /// The folding of its names, if it does not distinguish all of them.
     folding: Option<FoldingDirectory>,
 }
 
 impl Unpacker {
-    /// Checks a bundle and writes what it holds.
+    /// Checks a bundle and writes its entries.
     pub(super) fn store(
         &mut self,
         lane: &Lane<'_>,
@@ -55,7 +56,7 @@ impl Unpacker {
         Ok(())
     }
 
-    /// False if the bundle failed its check; then nothing of it was written.
+    /// Returns false if the bundle failed its check; then none of its entries was written.
     fn unpack(&mut self, lane: &Lane<'_>, root: &Root, incoming: &Incoming) -> Result<bool, SessionError> {
         let body = incoming.body();
         let table_len = incoming.header.table_len as usize;
@@ -69,16 +70,17 @@ impl Unpacker {
         let mut done = Done::default();
         let filled = self.fill(lane, root, (table, content), &mut done);
         if matches!(filled, Err(SessionError::NoSpace { .. })) {
-            // Nothing is tried again, so what is in its place counts, though it is not recorded.
+            // The session does not retry it, so the entries that were placed count, though they are not
+            // recorded.
             done.count(lane);
         }
         filled?;
         let is_good = done.tell(lane, table)?;
-        // What was left out is not answered.
+        // A bundle with entries left out is not acked.
         if lane.is_stopped() { Err(SessionError::PeerGone) } else { Ok(is_good) }
     }
 
-    /// Places the entries, and notes in `done` what became of them.
+    /// Places the entries, and notes their outcomes in `done`.
     fn fill(
         &mut self,
         lane: &Lane<'_>,
@@ -107,7 +109,7 @@ impl Unpacker {
         Ok(())
     }
 
-    /// Goes on in another directory, which is made if it is missing; its metadata is set at the end.
+    /// Enters another directory, which is created if it is missing; its metadata is set at the end.
     fn enter(
         &mut self,
         lane: &Lane<'_>,
@@ -155,7 +157,7 @@ impl Unpacker {
         entry: &TableEntry<'_>,
         content: &[u8],
     ) -> Result<Outcome, SessionError> {
-        // The table reader gives no entry before a section.
+        // The table reader returns no entry before a section.
         let Some(held) = &self.held else { return Ok(Outcome::Failed) };
         let is_allowed = lane.sink.destination.confinement.allows_entry(&held.path, entry.name);
         check_asked_for(is_allowed, || escape(entry.name))?;
@@ -196,7 +198,7 @@ impl Unpacker {
                 Ok(Outcome::Placed)
             }
             Ok(false) => Ok(Outcome::Lost),
-            // The bundle comes once more.
+            // The source sends the bundle once more.
             Err(SinkError::Damaged) => Ok(Outcome::Damaged),
             Err(error) => fail(&error),
         }
@@ -207,9 +209,9 @@ impl Unpacker {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Placed,
-    /// Another name, to be made at the end: what is recorded of it now would be too early.
+    /// A hard link, which is made at the end: a record now would be too early.
     Noted,
-    /// A kind that can't be had here, as is told with the other losses.
+    /// A kind that the destination does not support, which is reported with the other losses.
     Lost,
     Failed,
     Damaged,
@@ -219,8 +221,8 @@ enum Outcome {
 #[derive(Default)]
 struct Done {
     places: Places,
-    /// Places in the table of what is not recorded: what is not in its place, and special files, of which a look at the
-    /// destination says all.
+    /// Indices of entries without a record: those that were not placed, and special files, which a look at
+    /// the destination verifies.
     unrecorded: Vec<usize>,
     is_damaged: bool,
     files: u64,
@@ -260,7 +262,8 @@ impl Done {
         lane.counters.bytes_done.fetch_add(self.bytes, Relaxed);
     }
 
-    /// Counts, reports and records it; false if it has to come once more, which then counts.
+    /// Counts, reports and records the bundle. Returns false if it must be sent once more; it is counted
+    /// then.
     fn tell(self, lane: &Lane<'_>, table: &[u8]) -> Result<bool, SessionError> {
         if self.is_damaged {
             return Ok(false);
@@ -272,14 +275,14 @@ impl Done {
         let committer = lane.sink.committer()?;
         match self.unrecorded.is_empty() {
             true => committer.placed(table, self.places, self.bytes)?,
-            // What failed must not be taken for done.
+            // Failed entries must not be recorded as done.
             false => committer.placed(&table_without(table, &self.unrecorded)?, self.places, self.bytes)?,
         }
         Ok(true)
     }
 }
 
-/// The table without some of its records.
+/// Returns the table without some of its records.
 fn table_without(table: &[u8], left_out: &[usize]) -> Result<Vec<u8>, SessionError> {
     assert!(left_out.is_sorted(), "entries are noted in the order of their table");
     let mut rest = Vec::new();
@@ -312,7 +315,7 @@ fn report_digests(lane: &Lane<'_>, table: &[u8], left_out: &[usize]) -> Result<(
     Ok(())
 }
 
-/// False if it is of a kind that can't be had here.
+/// Places an entry. Returns false if the destination does not support its kind.
 fn place(
     lane: &Lane<'_>,
     held: BorrowedFd<'_>,
@@ -343,7 +346,7 @@ fn place(
     }
 }
 
-/// A name may be given only to what the source may write itself.
+/// Notes a hard link. Its target must be an entry that the source may write itself.
 fn note_link(
     lane: &Lane<'_>,
     directory: &RelPath,
@@ -369,8 +372,8 @@ fn failure(lane: &Lane<'_>, directory: &RelPath, name: &[u8], error: &SinkError)
     }
 }
 
-/// Compares the table with the contents, which a hostile source may not keep to; with BLAKE3, true if each file has
-/// the digest that the table gives it.
+/// Compares the table with the contents, which a hostile source may violate. With BLAKE3, returns true if
+/// each file has the digest in the table.
 fn check_contents(checksum: Checksum, content: &[u8], table: &[u8]) -> Result<bool, SessionError> {
     let mut rest = content;
     let mut is_good = true;

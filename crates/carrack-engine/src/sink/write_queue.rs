@@ -1,8 +1,8 @@
-//! The write queue of a lane: what waits for an I/O thread, in which order it is taken, how many threads are at work, and the bytes that
-//! came and went.
+//! The write queue of a lane: work for the I/O threads and its order, the number of working threads, and
+//! counts of the queued and the stored bytes.
 //!
-//! The comm thread, I/O threads and those of a spill enter it; the meta-scheduler's looks at its targets. It owns one monitor, and no lock
-//! of the sink is taken beneath that.
+//! The comm thread, I/O threads and those of a spill use it; the meta-scheduler's client reads its targets.
+//! It owns one monitor, and no lock of the sink is taken while that is held.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -25,49 +25,49 @@ use crate::settings::{Limits, depth_of_queue};
 use crate::sharing::{Member, Pass, Share};
 use crate::spill::Moved;
 
-/// Something an I/O thread can do.
+/// A task of an I/O thread.
 pub(super) enum Task {
-    /// A file was announced: create it, and say where it lies.
+    /// A file was announced: create it, and send its layout.
     Create(Arc<SinkFile>),
-    /// The file is whole: give it its name.
+    /// The file is complete: give it its name.
     Commit(Arc<SinkFile>),
-    /// This session's part of the file is written; others bring the rest.
+    /// This session's part of the file is written; other sessions write the rest.
     Shelve(Arc<SinkFile>),
-    /// Everything of this chunk was answered: make it durable, record it, and say so.
+    /// All objects of this chunk have acks: make it durable, record it, and tell the source.
     Settle(u64),
-    /// The source gave the file up: take the temporary name away.
+    /// The source gave the file up: remove its temporary file.
     Discard(Arc<SinkFile>),
-    /// The source asks which of these entries are wanted.
+    /// The source offers these entries: reply with the wanted ones.
     Offer(Offer),
-    /// Everything is sent: remove what the source does not have.
+    /// Everything is sent: delete entries that the source does not have.
     Prune(Prune),
     /// Everything is written: set the directories' metadata.
     Finish {
-        /// True if nothing failed: no later session has anything to go on with.
+        /// True if no entry failed: a later session has nothing to resume.
         is_complete: bool,
     },
-    /// Check and write an object that waited in the queue of its target.
+    /// Check and write an object of the queue of its target.
     Store(TargetId, Incoming),
-    /// Drive a stream that has data.
+    /// Drive a data connection that has data.
     Stream(Box<dyn ReceiveEndpoint>),
 }
 
-/// Tasks and objects, and the threads that they wait for.
+/// Tasks and objects that wait for I/O threads.
 pub(super) struct WriteQueue {
     /// Shared with the meta-scheduler's client.
     inbox: Arc<Monitor<Inbox>>,
-    /// Those of the lane's I/O threads that are at work.
+    /// The I/O threads of the lane that are at work.
     writers: Gate,
     thread_count: usize,
-    /// Streams of this lane.
+    /// Data connections of this lane.
     stream_count: usize,
-    /// Bytes of objects that were put into the queues of their targets, and of those that were stored.
+    /// Bytes of objects that were added to the queues of their targets, and of those that were stored.
     queued_bytes: AtomicU64,
     stored_bytes: AtomicU64,
 }
 
 impl WriteQueue {
-    /// Of a lane with so many streams.
+    /// Creates the queue of a lane with `stream_count` data connections.
     pub(super) fn new(
         sizing: &SinkSizing,
         storage: &SinkStorage,
@@ -103,12 +103,12 @@ impl WriteQueue {
         self.thread_count
     }
 
-    /// Those that are at work.
+    /// I/O threads that are at work.
     pub(super) fn writer_count(&self) -> usize {
         self.writers.open_to()
     }
 
-    /// The source will use so many streams of all lanes, and so many threads shall write.
+    /// Applies the tuner's numbers of streams and writers of all lanes.
     pub(super) fn turn(&self, sizing: &SinkSizing, knobs: Knobs) {
         let part = |count: u32| (count as usize).div_ceil(sizing.lane_count);
         let streams = part(knobs.streams).min(self.stream_count);
@@ -118,23 +118,24 @@ impl WriteQueue {
         self.inbox.release_many(threads, |inbox| inbox.set_writers(part(knobs.writers)));
     }
 
-    /// Waits until the I/O thread with this number, from 0, is to be at work.
+    /// Blocks the I/O thread `number`, counted from 0, while it is not to work.
     pub(super) fn pass(&self, number: usize) {
         assert!(number < self.thread_count, "I/O threads are numbered from 0");
         self.writers.pass(number);
     }
 
-    /// Waits for the next task. Whoever has done it says so, if it was no stream.
+    /// Waits for the next task. The caller reports its end by [`done`](Self::done), unless it is a
+    /// connection.
     pub(super) fn take(&self) -> Result<Task, Closed> {
         self.inbox.take_timed(Inbox::take)
     }
 
-    /// The next task for a thread that drives a stream, if there is one.
+    /// Returns the next task for a thread that drives a connection, if there is one.
     pub(super) fn take_beside_streams(&self) -> Option<Task> {
         self.inbox.try_take(Inbox::take_beside_streams)
     }
 
-    /// A task that was taken, and was no stream, has been done.
+    /// Ends a task other than a connection.
     pub(super) fn done(&self) {
         self.inbox.release(Inbox::done);
     }
@@ -146,27 +147,27 @@ impl WriteQueue {
         self.inbox.release(|inbox| inbox.ends.push_back(task));
     }
 
-    /// Adds a stream with data.
+    /// Adds a data connection with data.
     pub(super) fn push_stream(&self, endpoint: Box<dyn ReceiveEndpoint>) {
         self.inbox.release(|inbox| inbox.streams.push_back(endpoint));
     }
 
-    /// Puts an object into the queue of its target.
+    /// Adds an object to the queue of its target.
     pub(super) fn push_object(&self, target: TargetId, incoming: Incoming) {
         self.queued_bytes.fetch_add(incoming.header.body_len.into(), Relaxed);
         self.inbox.release(|inbox| inbox.push_object(target, incoming));
     }
 
-    /// An object of so many bytes that was taken from this target's queue is stored, or will not be; after so long if that is
-    /// known.
+    /// Ends an object of `bytes` bytes that was taken from this target's queue: it is stored, or will not be.
+    /// The service time is passed if it is known.
     pub(super) fn finished(&self, target: TargetId, service: Option<Service>, bytes: u64) {
         self.inbox.release(|inbox| inbox.finish_object(target, service));
-        // Ordered, so that what was queued before others were stored is seen here.
+        // Ordered, so that the queued bytes of all objects that are counted as stored are seen here.
         let stored = self.stored_bytes.fetch_add(bytes, AcqRel) + bytes;
         assert!(stored <= self.queued_bytes.load(Relaxed), "no more is stored than was queued");
     }
 
-    /// An object that was taken from the queue of `from` belongs to that of another target.
+    /// Moves an object that was taken from the queue of `from` to that of another target.
     pub(super) fn move_object(&self, from: TargetId, to: TargetId, incoming: Incoming) {
         assert!(from != to, "an object that stays is not moved");
         self.inbox.release_many(2, |inbox| {
@@ -176,12 +177,13 @@ impl WriteQueue {
         });
     }
 
-    /// An object that was taken from this target's queue comes once more.
+    /// Takes back the charge of an object from this target's queue, which will be queued once more.
     pub(super) fn take_back(&self, target: TargetId, incoming: &Incoming) {
         self.inbox.with(|inbox| inbox.take_back(target, incoming));
     }
 
-    /// The youngest object of the target for which most wait, if more than `kept` do, and it is `fit`.
+    /// Takes the youngest object of the target with the longest queue, if more than `kept` wait there, and it
+    /// is `fit`.
     pub(super) fn take_youngest(
         &self,
         kept: usize,
@@ -190,18 +192,18 @@ impl WriteQueue {
         self.inbox.with(|inbox| inbox.objects.take_last(kept, fit))
     }
 
-    /// The object that was taken as the youngest waits as before.
+    /// Returns the object of [`take_youngest`](Self::take_youngest) to the end of its queue.
     pub(super) fn put_back(&self, target: TargetId, incoming: Incoming) {
         self.inbox.release(|inbox| inbox.push_object(target, incoming));
     }
 
-    /// The object that was taken as the youngest waits again, before all others of its target.
+    /// Returns the object of [`take_youngest`](Self::take_youngest) to the head of its queue.
     pub(super) fn bring_back(&self, target: TargetId, incoming: Incoming) {
         let bytes = incoming.header.body_len.into();
         self.inbox.release(|inbox| inbox.objects.push_front(target, bytes, incoming));
     }
 
-    /// Makes targets known.
+    /// Adds targets.
     pub(super) fn learn(&self, storage: &SinkStorage, targets: &[TargetId]) {
         for &id in targets {
             if self.inbox.with(|inbox| inbox.known.contains(&id)) {
@@ -213,7 +215,7 @@ impl WriteQueue {
         }
     }
 
-    /// Bytes that came into the queues of targets, and that went from there.
+    /// Bytes added to the queues of targets, and bytes stored from there.
     pub(super) fn moved(&self) -> Moved {
         Moved { came: self.queued_bytes.load(Relaxed), went: self.stored_bytes.load(Relaxed) }
     }
@@ -233,7 +235,7 @@ impl WriteQueue {
         self.inbox.with(|inbox| inbox.waiting_for(target))
     }
 
-    /// The queues of targets, for people.
+    /// Returns the queues of targets for reports.
     pub(super) fn reports(&self, storage: &SinkStorage) -> Vec<TargetReport> {
         let label = |id| storage.file_systems().target(id).map(|target| target.label);
         self.inbox.with(|inbox| target_reports((&inbox.objects, inbox.began.elapsed()), label))
@@ -246,20 +248,21 @@ impl WriteQueue {
     }
 }
 
-/// Beginnings and ends of files first, as they hold descriptors. Where objects wait for their targets, streams come next:
-/// whoever drives one only sorts what comes. Else objects do, as they hold slots.
+/// The order of tasks. Beginnings and ends of files are first, as they hold descriptors. If objects wait for
+/// their targets, connections are next: the threads that drive them only sort objects. Otherwise objects are
+/// next, as they hold slots.
 struct Inbox {
     ends: VecDeque<Task>,
     objects: TargetQueues<Incoming>,
     streams: VecDeque<Box<dyn ReceiveEndpoint>>,
     known: HashSet<TargetId>,
     streams_first: bool,
-    /// Threads that are busy with storage, and how many may be: whoever is left drives streams, so that storage which stalls
-    /// holds up none. Only where objects wait for their targets.
+    /// Threads that are busy with storage, and their maximum: the other threads drive connections, so that
+    /// stalled storage blocks no connection. Only if objects wait for their targets.
     storing: usize,
     storing_max: usize,
     in_flight_max: u32,
-    /// The grants that it keeps to where targets are shared out.
+    /// The grants of the meta-scheduler, if targets are shared.
     pass: Option<Pass>,
     began: Instant,
 }
@@ -289,7 +292,7 @@ impl Inbox {
             (true, None) => TargetQueues::new(chosen()),
             (false, _) => TargetQueues::default(),
         };
-        // A source keeps to the rate of all together by itself, unless it is a client that a daemon has to hold to it.
+        // A source obeys the rate limit of the session, unless it is a client that a daemon limits.
         objects.keep_to(limits.rates);
         Inbox {
             ends: VecDeque::new(),
@@ -319,7 +322,7 @@ impl Inbox {
         state.map_or(0, |state| state.waiting)
     }
 
-    /// The next thing to do.
+    /// Takes the next task.
     fn take(&mut self) -> Attempt<Task> {
         let now = self.began.elapsed();
         let may_store = self.storing < self.storing_max;
@@ -340,7 +343,7 @@ impl Inbox {
         }
     }
 
-    /// The next thing to do for a thread that drives a stream.
+    /// Takes the next task for a thread that drives a connection.
     fn take_beside_streams(&mut self) -> Option<Task> {
         let end = self.ends.pop_front();
         end.or_else(|| self.take_object(self.began.elapsed()))
@@ -356,13 +359,13 @@ impl Inbox {
         Some(Task::Store(target, incoming))
     }
 
-    /// A task that was taken, and was no stream, has been done.
+    /// Ends a task other than a connection.
     fn done(&mut self) {
         assert!(self.storing > 0, "what is done was taken before");
         self.storing -= 1;
     }
 
-    /// From now on so many threads may be busy with storage.
+    /// Sets the number of threads that may be busy with storage.
     fn set_writers(&mut self, count: usize) {
         if self.streams_first {
             self.storing_max = count.max(1);
@@ -373,12 +376,12 @@ impl Inbox {
         self.objects.push(target, incoming.header.body_len.into(), incoming);
     }
 
-    /// An object that was taken is stored, after so long if that is known.
+    /// Ends an object that was taken, with its service time if known.
     fn finish_object(&mut self, target: TargetId, service: Option<Service>) {
         self.objects.finished(target, service, self.began.elapsed());
     }
 
-    /// An object that was taken from this target's queue has to be queued once more.
+    /// Takes back the charge of an object from this target's queue, which will be queued once more.
     fn take_back(&mut self, target: TargetId, incoming: &Incoming) {
         self.objects.uncharge(target, incoming.header.body_len.into());
     }
@@ -417,7 +420,7 @@ mod tests {
     const OTHER: TargetId = TargetId(2);
     const BYTES: u64 = 4096;
 
-    /// Of a lane with four I/O threads and two streams.
+    /// The queue of a lane with four I/O threads and two streams.
     fn queue() -> WriteQueue {
         let limits = crate::settings::Settings::default().limits();
         WriteQueue {

@@ -1,4 +1,4 @@
-//! An I/O thread of the sink: drives a stream, and does what waits in the write queue.
+//! An I/O thread of the sink: drives a data connection, or takes work from the write queue.
 
 use carrack_model::TargetId;
 use carrack_plan::Service;
@@ -16,7 +16,8 @@ use super::write_queue::Task;
 use crate::counters::Stage;
 use crate::error::SessionError;
 
-/// Works until the session ends, while so many threads are to be at work that this one, with its number, is among them.
+/// Works until the session ends. The thread `number`, counted from 0, pauses while at most `number` threads
+/// are to work.
 pub(super) fn run(lane: &Lane<'_>, number: usize) {
     let mut writer = Writer {
         lane,
@@ -65,7 +66,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Stores an object that waited for a target, or has it wait for the one that it belongs to.
+    /// Stores an object that waited for a target, or moves it to the queue of its file's present target.
     fn store_queued(&mut self, target: TargetId, incoming: Incoming) -> Result<(), SessionError> {
         let lane = self.lane;
         if let Some(own) = lane.target_elsewhere(target, &incoming) {
@@ -80,7 +81,7 @@ impl Writer<'_> {
         stored.map(|_| ())
     }
 
-    /// Receives and stores until the stream is quiet, then gives it to the comm thread.
+    /// Receives and stores until the connection is idle, then passes it to the comm thread.
     fn drive(&mut self, mut endpoint: Box<dyn ReceiveEndpoint>) -> Result<(), SessionError> {
         let lane = self.lane;
         loop {
@@ -105,7 +106,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Receives until the stream is quiet, and puts what comes into the queues of its targets (L8).
+    /// Receives until the connection is idle, and adds objects to the queues of their targets (L8).
     fn sort(&mut self, mut endpoint: Box<dyn ReceiveEndpoint>) -> Result<(), SessionError> {
         let lane = self.lane;
         loop {
@@ -128,7 +129,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Checks and writes an object; returns how long the storage took, if it was asked.
+    /// Checks and writes an object. Returns the service time, if there was a request to the storage.
     fn store(&mut self, incoming: Incoming) -> Result<Option<Service>, SessionError> {
         let lane = self.lane;
         let Some(root) = &lane.sink.destination.root else {

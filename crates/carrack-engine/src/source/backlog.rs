@@ -5,10 +5,10 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 
-/// Counts on three stations: given to the lane, departed from this host, answered by the sink.
+/// Counts at three points: given to the lane, departed from this host, acked by the sink.
 #[derive(Default)]
 pub(super) struct Backlog {
-    /// Bundles and large files that are not at their end.
+    /// Bundles and large files in progress.
     items: AtomicUsize,
     given_bytes: AtomicU64,
     departed_bytes: AtomicU64,
@@ -22,7 +22,7 @@ impl Backlog {
         self.given_bytes.fetch_add(work_bytes, Relaxed);
     }
 
-    /// One becomes two; its bytes were given already.
+    /// Counts a bundle or large file that became two; its bytes were given already.
     pub(super) fn split(&self) {
         self.items.fetch_add(1, AcqRel);
     }
@@ -39,7 +39,7 @@ impl Backlog {
         self.departed_bytes.fetch_add(work_bytes, Relaxed);
     }
 
-    /// Counts departed bytes that have to depart again. The call may come before those bytes are counted as
+    /// Counts departed bytes that must depart again. The call may come before those bytes are counted as
     /// departed. The sum is right a moment later.
     pub(super) fn come_back(&self, work_bytes: u64) {
         self.departed_bytes.fetch_sub(work_bytes, Relaxed);
@@ -50,7 +50,7 @@ impl Backlog {
         self.answered_bytes.fetch_add(work_bytes, Relaxed);
     }
 
-    /// Bundles and large files that are not at their end.
+    /// Bundles and large files in progress.
     pub(super) fn item_count(&self) -> usize {
         self.items.load(Acquire)
     }
@@ -60,7 +60,7 @@ impl Backlog {
         self.answered_bytes.load(Relaxed)
     }
 
-    /// Bytes of work that wait or are on their way. What failed stays in the sum until no item is left.
+    /// Bytes of work that wait or are in flight. Failed work stays in the sum until no item is left.
     pub(super) fn bytes(&self) -> u64 {
         if self.item_count() == 0 {
             return 0;

@@ -34,7 +34,7 @@ pub(super) struct Filled {
     pub(super) content_len: usize,
     /// Bytes of the table behind it.
     pub(super) table_len: usize,
-    /// Entries that this is, if time was up before it was all of them.
+    /// Number of entries in it, if the time was up before the last one.
     pub(super) cut_at: Option<usize>,
 }
 
@@ -75,7 +75,7 @@ struct BundleFilling<'a> {
     used: usize,
     /// Bytes at the slot's end that the table may need.
     table_room: usize,
-    /// Entries that are done with.
+    /// Entries that were handled.
     taken: usize,
     until: Instant,
 }
@@ -119,7 +119,7 @@ impl BundleFilling<'_> {
                 (EntryKind::Regular { .. }, Some(Err(error))) => {
                     self.lane.fail_path(self.lane.source.tree.path(directory, entry), error.kind(), error);
                 }
-                // `held` is there whenever the section has files.
+                // `held` is `Some` if the section has files.
                 (EntryKind::Regular { .. }, None) => {}
             }
         }
@@ -133,7 +133,7 @@ impl BundleFilling<'_> {
         ControlFlow::Continue(())
     }
 
-    /// The file system of a directory if its files may be in an archive only, and are to stay there.
+    /// Returns the directory's file system if its files may be in an archive only, and must stay there.
     fn asks_before(&self, held: &OwnedFd) -> Option<Arc<FileSystem>> {
         let file_system = self.lane.source.tree.file_systems.of(held.as_fd()).ok()?;
         (file_system.may_release() && !self.lane.source.settings.recall).then_some(file_system)
@@ -172,7 +172,7 @@ impl BundleFilling<'_> {
         fits
     }
 
-    /// Reads one file behind the others, twice if it changed; nothing if it no longer fits.
+    /// Reads one file behind the others, twice if it changed. Returns `None` if it no longer fits.
     fn read(
         &mut self,
         directory: &Directory,
@@ -185,7 +185,7 @@ impl BundleFilling<'_> {
         let room = &mut self.slot[self.used..end];
         let mut expected = Expected::from(entry);
         let (mut attempts, mut waited) = (0, Duration::ZERO);
-        // A file of this bundle that has grown may use the room of this one.
+        // Another file of this bundle that has grown may use this file's room.
         while expected.size < room.len() as u64 {
             attempts += 1;
             match read_small(located.as_fd(), located.name(), located.follow, expected, room) {

@@ -1,7 +1,7 @@
 //! Chunks in place of a scan (Y3): the chunks of this session, and the end of each.
 //!
-//! All work made from a chunk holds an [`InChunk`]. When the last one is dropped, the sink is told to make
-//! the chunk durable and to record it. The chunk counts as settled when the sink confirms that.
+//! All work made from a chunk holds an [`InChunk`]. When the last is dropped, the source asks the sink to
+//! make the chunk durable and to record it. The chunk counts as settled when the sink confirms that.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -22,16 +22,16 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// The part of a file that this session handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FilePart {
-    /// These bytes; others bring the rest.
+    /// This range; other sessions send the rest.
     Range(ByteRange),
-    /// Its metadata and its name: all bytes are there.
+    /// Its metadata and its name: all bytes are at the sink.
     Finish,
     /// The removal of the partial file.
     Discard,
 }
 
 impl FilePart {
-    /// Of the files of a chunk; nothing if they are whole.
+    /// Returns the part for the files of a chunk, or `None` if they are whole.
     pub(super) fn of(work: ChunkWork) -> Option<FilePart> {
         match work {
             ChunkWork::Files | ChunkWork::Close => None,
@@ -58,7 +58,7 @@ pub(super) trait SourceLoad {
     /// Bytes that the kernel has taken and not sent.
     fn unsent_bytes(&self) -> u64;
 
-    /// Readers that have nothing to read, where nothing waits to be read or to be sent.
+    /// Readers without work while no object waits to be read or sent.
     fn idle_readers(&self) -> usize;
 
     /// Upper bound of the bytes that one reader reads at a time.
@@ -72,7 +72,7 @@ pub(super) struct Chunks {
     /// True if this session ends the transfer.
     closes: AtomicBool,
     waiting: Mutex<Waiting>,
-    /// The directory that was looked at last, and its device: many chunks in a row are of one directory.
+    /// The last directory and its device: many consecutive chunks have the same directory.
     last_directory: Mutex<Option<(Arc<Directory>, u64)>>,
 }
 
@@ -82,18 +82,18 @@ struct Waiting {
     /// Start of the time in which readers have been idle although the path had room. Storage latency is the
     /// reason.
     for_storage: Option<Instant>,
-    /// Since when the kernel has had much to send.
+    /// Start of the time in which the kernel has had much to send.
     for_path: Option<Instant>,
 }
 
 struct Shared {
     state: Mutex<State>,
     waker: OnceLock<Waker>,
-    /// Waited on until little enough is left to do.
+    /// Waited on until the remaining work is small enough.
     backlog: Monitor<()>,
-    /// Bytes of which the sink was asked whether it wants them: work, until it has said that it does not.
+    /// Bytes of offers without a reply. They count as work until the sink declines them.
     asked_bytes: AtomicU64,
-    /// Questions to the sink without an answer; each is likely to be work for a reader.
+    /// Offers without a reply; each is likely to be work for a reader.
     questions: AtomicUsize,
 }
 
@@ -101,7 +101,7 @@ struct Shared {
 struct State {
     /// Chunks that were taken and are not settled.
     open: BTreeSet<u64>,
-    /// Those of them of which everything was answered, and the sink was not told yet.
+    /// Those of them with acks for all objects, of which the sink was not told yet.
     ended: Vec<u64>,
     /// The sink has settled everything. Confirmations of single chunks may still follow.
     is_over: bool,
@@ -119,7 +119,7 @@ pub(super) struct InChunk {
     _end: Arc<End>,
 }
 
-/// Bytes of which the sink was asked whether it wants them.
+/// Bytes of an offer without a reply.
 pub(super) struct Asked {
     bytes: u64,
     shared: Arc<Shared>,
@@ -166,7 +166,7 @@ impl Chunks {
         }
     }
 
-    /// Sets the comm thread that hears of ended chunks.
+    /// Sets the waker of the comm thread, which handles ended chunks.
     pub(super) fn tell(&self, waker: Waker) {
         let _ = self.shared.waker.set(waker);
     }
@@ -182,7 +182,7 @@ impl Chunks {
         Some((chunk, InChunk { _end: Arc::new(end) }))
     }
 
-    /// The device that a directory lies on, which `look` finds out.
+    /// Returns the device of a directory, which `look` determines.
     pub(super) fn device_of(
         &self,
         directory: &Arc<Directory>,
@@ -217,7 +217,7 @@ impl Chunks {
         let lasts =
             |since: &mut Option<Instant>| since.get_or_insert_with(Instant::now).elapsed() >= LOOK_AGAIN;
         if path_is_slow {
-            // Each object is much to send for a moment.
+            // For a moment each object is much to send.
             if lasts(&mut waiting.for_path) {
                 waiting.for_storage = None;
             }
@@ -229,7 +229,7 @@ impl Chunks {
         if starved > 0 && lasts(&mut waiting.for_storage) { starved } else { 0 }
     }
 
-    /// Less is left to do.
+    /// Wakes the feed after work was done.
     pub(super) fn progressed(&self) {
         self.shared.backlog.release(|()| ());
     }
@@ -246,7 +246,7 @@ impl Chunks {
         std::mem::take(&mut self.shared.state().ended)
     }
 
-    /// The sink has settled it.
+    /// Notes a chunk that the sink has settled.
     pub(super) fn settled(&self, number: u64) -> Result<(), SessionError> {
         let mut state = self.shared.state();
         let (was_open, is_over) = (state.open.remove(&number), state.is_over);
@@ -261,7 +261,7 @@ impl Chunks {
         Ok(())
     }
 
-    /// The sink has settled everything.
+    /// Notes that the sink has settled all chunks.
     pub(super) fn all_settled(&self) {
         let mut state = self.shared.state();
         state.is_over = true;

@@ -42,12 +42,12 @@ impl Clearing {
         }
     }
 
-    /// Grows while it looks.
+    /// A count that grows during the first scan.
     pub(super) fn found_count(&self) -> u64 {
         self.found.load(Relaxed)
     }
 
-    /// The scan is over.
+    /// Notes the end of the first scan.
     pub(super) fn looked(&self) {
         self.step.with(|step| *step = Step::Looked);
     }
@@ -58,12 +58,12 @@ impl Clearing {
         is_over.then(|| self.has_failed.load(Relaxed))
     }
 
-    /// The sink has removed the entries.
+    /// Notes that the sink has removed the entries.
     pub(super) fn cleared(&self) {
         self.step.release(|step| *step = Step::Cleared);
     }
 
-    /// Waits for that; false if the session ends.
+    /// Waits for the removal. Returns false if the session ends.
     pub(super) fn wait(&self) -> bool {
         self.step.take(|step| (*step == Step::Cleared).then_some(())).is_ok()
     }

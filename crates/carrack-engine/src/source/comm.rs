@@ -1,4 +1,4 @@
-//! The source's comm thread: the sink's answers, and the endpoints that no I/O thread drives.
+//! The source's comm thread: the sink's messages, and the endpoints that no I/O thread drives.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -32,13 +32,13 @@ use crate::settings::Settings;
 use crate::spill::Spill;
 use crate::stall::{CRAWL_BYTES_PER_S, Flow, StallWatch};
 
-/// Objects that wait on the link at a time where it carries them: enough to keep a pipe full.
+/// Objects that wait on the link at a time if the link carries them: enough to keep a pipe full.
 const LINK_OBJECTS_MAX: usize = 4;
 
 /// The progress of the removal of entries that the source lacks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pruning {
-    /// It comes when everything is sent, or before anything is.
+    /// It follows after all data, or precedes it.
     Due,
     Asked,
     /// There is none, or it is done.
@@ -57,7 +57,7 @@ pub(super) struct SourceComm<'a> {
     lanes: &'a [Lane<'a>],
     /// True for the first lane, which speaks for all lanes and ends last.
     leads: bool,
-    /// Endpoints on which objects leave that had to wait for credits.
+    /// Endpoints with objects that had to wait for credits.
     driven: Vec<Numbered>,
     /// Messages about files that could not announce themselves.
     announcements: Vec<OpenFile>,
@@ -70,9 +70,9 @@ pub(super) struct SourceComm<'a> {
     tuning: Option<Tuning<'a>>,
     finish_sent: bool,
     pruning: Pruning,
-    /// Questions that came meanwhile.
+    /// Existence queries received so far.
     stands_asked: u64,
-    /// The sink, which says that everything is there, is to hear that this is known.
+    /// True if the sink has reported the end and expects a confirmation.
     says_farewell: bool,
     is_over: bool,
 }
@@ -89,7 +89,7 @@ fn stall_watch(settings: &Settings) -> StallWatch {
 }
 
 impl<'a> SourceComm<'a> {
-    /// For the lane at `index`.
+    /// Creates the comm thread's part of the lane at `index`.
     pub(super) fn new(lanes: &'a [Lane<'a>], index: usize) -> SourceComm<'a> {
         SourceComm {
             lane: &lanes[index],
@@ -111,7 +111,7 @@ impl<'a> SourceComm<'a> {
         }
     }
 
-    /// Both ends' counters as last heard.
+    /// Returns both ends' counters, with the sink's as last received.
     pub(super) fn both(&self) -> BothEnds {
         let source = detail::with_queues(sum_of(self.lanes.iter().map(|lane| &lane.counters)), self.lanes);
         let answered = self.lanes.iter().map(|lane| lane.in_flight.answered_count()).sum();
@@ -131,14 +131,14 @@ impl<'a> SourceComm<'a> {
         }
     }
 
-    /// Everything that was found for this lane has come to its end, and so have the lanes that it leads.
+    /// Returns true if all work of this lane has ended, and so have the lanes that it leads.
     fn is_done(&self) -> bool {
         self.lane.counters.scan_done.load(Acquire)
             && self.lane.backlog.item_count() == 0
             && (!self.leads || self.lane.source.counts.lanes_over() + 1 >= self.lanes.len())
     }
 
-    /// The sink's lane has everything.
+    /// Ends the lane after the sink has confirmed its end.
     fn end(&mut self) {
         assert!(!self.is_over, "a lane ends once");
         self.is_over = true;
@@ -172,7 +172,7 @@ impl<'a> SourceComm<'a> {
         Ok(())
     }
 
-    /// Changes with every object that leaves and every item that comes to its end, in any lane.
+    /// Returns a number that changes with every object sent and every item ended, in any lane.
     fn lanes_done(&self) -> u64 {
         let done =
             |lane: &Lane<'_>| lane.in_flight.sent_count().wrapping_sub(lane.backlog.item_count() as u64);
@@ -224,7 +224,7 @@ impl<'a> SourceComm<'a> {
         self.lane.source.deletion.clearing.iter().for_each(Clearing::cleared);
     }
 
-    /// Lets the sink remove entries, unless something failed: an unreadable source entry could be the one
+    /// Lets the sink remove entries, unless an entry failed: an unreadable source entry could be among those
     /// that the sink would remove.
     fn prune(&mut self, link: &mut Link) {
         let source = self.lane.source;
@@ -263,14 +263,14 @@ impl<'a> SourceComm<'a> {
         }
     }
 
-    /// The counters at the end, which are complete.
+    /// Reports the final counters.
     fn tell_all_done(&self) {
         if let Some(observer) = self.lane.source.observer.filter(|_| self.leads) {
             observer.event(&Event::Progress(self.both().progress(&self.before)));
         }
     }
 
-    /// Only to who wants to hear it.
+    /// Sends the details to an observer at either end.
     fn tell_detail(&self, link: &mut Link) {
         let source = self.lane.source;
         if source.observer.is_some() || self.both.sink.watches {
@@ -308,7 +308,7 @@ impl<'a> SourceComm<'a> {
         Ok(())
     }
 
-    /// Sends what waited for credits, if no I/O thread waits to do so.
+    /// Sends objects that waited for credits, if no I/O thread waits to do so.
     fn pump(&mut self, credits: u64) -> Result<(), SessionError> {
         let send_queue = &self.lane.send_queue;
         send_queue.credit(credits);
@@ -381,7 +381,7 @@ impl<'a> SourceComm<'a> {
         let layout = to_layout(message)
             .ok_or_else(|| SessionError::Protocol(format!("file {} in no place", message.id)))?;
         let id = FileId(message.id);
-        // It may have come to its end meanwhile.
+        // The file may have ended meanwhile.
         if let Some(file) = self.lane.files.get(id) {
             file.placed_at_sink(layout);
             self.lane.read_queue.placed(id);
@@ -432,7 +432,7 @@ impl CommSide for SourceComm<'_> {
             self.prune(link);
         }
         if self.is_done() && self.pruning == Pruning::Over && !self.finish_sent {
-            // What the threads reported before their last item ended is in the mailbox already.
+            // Reports that the threads posted before their last item ended are in the mailbox already.
             self.read_mail(link);
             if self.leads {
                 self.tell_detail(link);
@@ -523,7 +523,7 @@ impl CommSide for SourceComm<'_> {
     }
 
     fn ready(&mut self, places: &[usize]) -> Result<(), SessionError> {
-        // From the back, so that the places that are left keep their meaning.
+        // From the back, so that the indices of the other endpoints stay valid.
         for &place in places.iter().rev() {
             let endpoint = self.driven.swap_remove(place);
             self.drive(endpoint)?;

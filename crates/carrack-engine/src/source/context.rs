@@ -1,5 +1,5 @@
-//! The context that all lanes of a source share. It is constant on an object's way. Members that change have
-//! locks of their own.
+//! The context that all lanes of a source share. It is constant while an object passes through. Members that
+//! change have their own locks.
 
 use std::sync::Arc;
 
@@ -23,16 +23,16 @@ pub(super) struct SourceContext<'a> {
     pub(super) tree: SourceTree,
     pub(super) camp: &'a PlacedLanes,
     pub(super) sizing: SourceSizing,
-    /// Sections that wait for the sink's word, if it is asked.
+    /// Sections that wait for the sink's reply, if the source offers its entries.
     pub(super) offers: Option<Offers>,
     /// The proof for removals at the sink.
     pub(super) deletion: DeletionProof,
-    /// The chunks that the work comes in, if it does not come from a scan.
+    /// The chunks, if the work does not come from a scan.
     pub(super) chunks: Option<Chunks>,
     pub(super) counts: SharedCounts,
     /// Metadata beyond mode and time that both ends can keep.
     pub(super) kept: Kept,
-    /// Its part in sharing targets, if it has one.
+    /// The client of the meta-scheduler, if targets are shared.
     pub(super) share: Option<Arc<Share>>,
     /// The observer, if the user started this end.
     pub(super) observer: Option<&'a dyn Observer>,

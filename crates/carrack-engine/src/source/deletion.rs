@@ -14,9 +14,9 @@ use super::clearing::Clearing;
 /// Limit of directories that are reported one by one. Entries of further directories are kept silently.
 const TOLD_MAX: usize = 1_000;
 
-/// The proof that a name is absent, and how far the removal is.
+/// The proof that a name is absent, and the progress of the removal.
 pub(super) struct DeletionProof {
-    /// The wait for a removal that goes first.
+    /// The wait for a removal before the transfer.
     pub(super) clearing: Option<Clearing>,
     /// The scan's record, in a transfer that deletes.
     pub(super) evidence: Option<Evidence>,
@@ -25,7 +25,7 @@ pub(super) struct DeletionProof {
 }
 
 impl DeletionProof {
-    /// Of a transfer whose scan keeps this record.
+    /// Creates the proof for a transfer whose scan keeps this record.
     pub(super) fn new(spec: &TransferSpec, record: Option<Arc<ScanRecord>>) -> DeletionProof {
         let deletion = spec.sync.as_ref().and_then(|sync| sync.deletion.as_ref());
         let believes_empty_sources = deletion.is_some_and(|deletion| deletion.by_empty_sources);
@@ -40,7 +40,7 @@ impl DeletionProof {
         }
     }
 
-    /// An existence query is about to be answered.
+    /// Counts an existence query that is about to be answered.
     pub(super) fn note_answer(&self) {
         self.answered.fetch_add(1, Relaxed);
     }
@@ -55,7 +55,7 @@ pub(super) struct Evidence {
     pub(super) record: Arc<ScanRecord>,
     /// True if entries that an empty source lacks are absent, too.
     pub(super) believes_empty_sources: bool,
-    /// Directories of which it was told why nothing is deleted in them.
+    /// Directories that were reported with the reason why nothing is deleted in them.
     told: Mutex<HashSet<Box<[u8]>>>,
 }
 

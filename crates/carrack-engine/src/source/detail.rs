@@ -11,7 +11,7 @@ use super::lane::Lane;
 use super::large_file::LargeFile;
 use crate::report::FILES_TOLD_MAX;
 
-/// The source's counters with how full its queues are.
+/// Returns the source's counters with the fill of its queues.
 pub(super) fn with_queues(counters: Counters, lanes: &[Lane<'_>]) -> Counters {
     let sum = |fill: fn(&Lane<'_>) -> (usize, usize)| {
         let add = |sum: (u64, u64), (waiting, room)| (sum.0 + waiting as u64, sum.1 + room as u64);
@@ -24,7 +24,7 @@ pub(super) fn with_queues(counters: Counters, lanes: &[Lane<'_>]) -> Counters {
     Counters { bytes_sent, read_waiting, read_room, send_waiting, send_room, held_by_rate, ..counters }
 }
 
-/// The source as it is now.
+/// Returns a report of the source's present state.
 pub(super) fn report(source: &SourceContext<'_>, lanes: &[Lane<'_>]) -> SourceReport {
     let mut open: Vec<Arc<LargeFile>> = lanes.iter().flat_map(|lane| lane.files.open()).collect();
     open.sort_by_key(|file| std::cmp::Reverse(file.age()));

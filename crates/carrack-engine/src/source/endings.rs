@@ -19,15 +19,15 @@ use super::work::{BundleWork, ObjectWork, ReadWork, SentObject, SinkPlace};
 
 /// An object to read again.
 pub(super) struct Reread {
-    /// Credits that come with the answer.
+    /// Credits that its ack returns.
     pub(super) credits: u64,
-    /// The file's announcement, if this object carried it. A message has to announce the file now, as other
+    /// The file's announcement, if this object carried it. A message must announce the file now, as other
     /// objects of the file may wait for it in all of the sink's slots.
     pub(super) announcement: Option<OpenFile>,
 }
 
 impl Lane<'_> {
-    /// An object, and with it its file, is lost; the first loss is reported.
+    /// Gives up an object, and with it its file. The first loss is reported.
     pub(super) fn lost(
         &self,
         file: &Arc<LargeFile>,
@@ -106,7 +106,7 @@ impl Lane<'_> {
         }
     }
 
-    /// A large file has its name at the sink.
+    /// Ends a large file that has its name at the sink.
     pub(super) fn file_ended(&self, id: FileId) {
         let Some(file) = self.files.remove(id) else { return };
         self.files
@@ -115,9 +115,8 @@ impl Lane<'_> {
         self.item_ended();
     }
 
-    /// The sink could not use an object as it arrived: it is read again, or given up.
-    ///
-    /// Nothing if there was no such object.
+    /// Queues an object that the sink could not use once more, or gives it up. Returns `None` if there was no
+    /// such object.
     pub(super) fn reread(&self, object: ObjectId) -> Option<Reread> {
         let Taken { sent, credits, .. } = self.take_object(object)?;
         let announcement = match &sent {
@@ -137,13 +136,13 @@ impl Lane<'_> {
                 let parcel = BundleWork { attempts: parcel.attempts + 1, ..parcel };
                 self.read_queue.push(target, ReadWork::Bundle(parcel));
             }
-            // Reporting may wait for the comm thread, which calls this: left to an I/O thread.
+            // Reporting may wait for the comm thread, which calls this: an I/O thread does it.
             given_up => self.read_queue.push_errand(ReadWork::GiveUp(given_up)),
         }
         Some(Reread { credits, announcement })
     }
 
-    /// Takes an object that was answered, or that will not be sent.
+    /// Takes an object that was acked, or that will not be sent.
     pub(super) fn take_object(&self, object: ObjectId) -> Option<Taken> {
         let taken = self.in_flight.take(object)?;
         self.read_queue.arrived(taken.left);

@@ -1,10 +1,9 @@
-//! Existence queries of a sink that removes entries (`carrack sync --delete`): which of these names does the
-//! source have?
+//! Existence queries of a sink that removes entries (`carrack sync --delete`).
 //!
 //! A name is absent only if the scan of this run proves it: the name is missing now, and its directory is the
-//! scanned one with the same listing ([`ScanRecord`]). No name is absent in a directory that has changed,
-//! vanished or been covered by a mount since the run began. Such a directory is reported as one failed entry.
-//! An empty source proves nothing either, unless the user insists. Runs on I/O threads.
+//! scanned directory with the same listing ([`ScanRecord`]). No name is absent in a directory that has
+//! changed, vanished or been covered by a mount since the run began. Such a directory is reported as one
+//! failed entry. An empty source proves nothing either, unless the user insists. Runs on I/O threads.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -52,7 +51,7 @@ struct ExistenceQuery<'a> {
 }
 
 impl ExistenceQuery<'_> {
-    /// Answers for each name in the directory that the sink knows as `path`.
+    /// Answers for each name in the directory with the path `path` at the sink.
     fn answer(&self, path: &RelPath, names: &[Vec<u8>]) -> Vec<Existence> {
         let mut found: Vec<Existence> = names.iter().map(|name| self.placed(path, name)).collect();
         for index in 0..self.source.tree.roots.len() {
@@ -151,7 +150,7 @@ impl ExistenceQuery<'_> {
         let Err(doubt) = proof else { return };
         forget_absence(found);
         match doubt {
-            // Left out of the scan, or made since.
+            // It was left out of the scan, or created since.
             Doubt::Unseen => {}
             Doubt::Changed => {
                 let detail = "it changed during this run: what it lacks is not deleted at the destination";
@@ -164,7 +163,7 @@ impl ExistenceQuery<'_> {
         }
     }
 
-    /// A source that is gone proves nothing.
+    /// Checks the root: a source that is gone proves nothing.
     fn check_root(&self, index: usize, found: &mut [Existence]) {
         if let Err(why) = self.evidence.record.check_root(index, &self.source.tree.roots[index].root) {
             forget_absence(found);
@@ -184,7 +183,7 @@ impl ExistenceQuery<'_> {
         same.find(|(index, _)| !self.evidence.record.has_entries(*index)).map(|(index, _)| index)
     }
 
-    /// Once for each directory.
+    /// Reports a directory whose entries are kept, once.
     fn tell_kept(&self, index: usize, path: &RelPath, kind: FailureKind, detail: &str) {
         let shown = self.source.tree.roots[index].root.full_path(path, b"");
         if self.evidence.is_to_be_told(&shown) {

@@ -64,7 +64,7 @@ pub(super) fn run(lanes: &[Lane<'_>], destination: Option<Identity>) {
         if !feeder.clear(&scan, clearing) {
             return;
         }
-        // What may go is gone.
+        // The sink has removed the entries.
         scan.record = None;
     }
     let finding = || match &source.chunks {
@@ -94,14 +94,14 @@ struct Feeder<'a> {
     lanes: &'a [Lane<'a>],
     /// The number of lanes that get work.
     opened: AtomicUsize,
-    /// One for each target: a bundle lies on one.
+    /// One for each target: a bundle has files of one target.
     bundlers: Mutex<HashMap<TargetId, Bundler>>,
-    /// Sources become one directory at the sink.
+    /// True if several sources become one directory at the sink.
     are_merged: bool,
 }
 
 impl<'a> Feeder<'a> {
-    /// Assigns the scan's threads to lanes. The first thread of each lane sits with its master (N3), the
+    /// Assigns the scan's threads to lanes. The first thread of each lane runs with its master (N3), the
     /// others with the readers.
     fn work_in_lane(&self, i: usize, work: &dyn Fn()) {
         let lane = &self.lanes[i % self.lanes.len()];
@@ -113,9 +113,9 @@ impl<'a> Feeder<'a> {
         work();
     }
 
-    /// Looks if everything can be read, and lets the sink remove entries. Returns false if the session ends.
+    /// Scans for read errors, and lets the sink remove entries. Returns false if the session ends.
     fn clear(&self, scan: &Scan, clearing: &Clearing) -> bool {
-        // Attributes are of no use here, and would be told as lost twice.
+        // Attributes are not needed here, and their losses would be reported twice.
         let scan = Scan {
             roots: scan.roots.iter().map(ScanRoot::clone).collect(),
             extras: None,
@@ -139,9 +139,9 @@ impl<'a> Feeder<'a> {
         &self.lanes[0]
     }
 
-    /// Returns the lane for the next piece of work: the one with the smallest backlog. A lane without work so
-    /// far stays closed until all open lanes are saturated, as one lane is cheaper than several for a small
-    /// load (N7).
+    /// Returns the lane for the next piece of work: the lane with the smallest backlog. A lane that has had
+    /// no work stays closed until all open lanes are saturated, as one lane is cheaper than several for a
+    /// small load (N7).
     fn lane(&self) -> &'a Lane<'a> {
         let (open, closed) = self.lanes.split_at(self.opened.load(Relaxed));
         let least = open.iter().min_by_key(|lane| lane.backlog.bytes());
@@ -159,7 +159,7 @@ impl<'a> Feeder<'a> {
         self.bundlers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// For a target that the scan has come across.
+    /// Creates the bundler of a target that the scan has found.
     fn new_bundler(&self, file_system: &FileSystem) -> Bundler {
         let slot_bytes = self.source.spec.slot_bytes;
         Bundler::new(BundleLimits {
@@ -235,7 +235,7 @@ impl<'a> Feeder<'a> {
     fn chunk(&self, chunks: &Chunks, chunk: &Chunk, token: InChunk) -> Result<ControlFlow<()>, SessionError> {
         let part = FilePart::of(chunk.work);
         let found = sections_of(chunk)?;
-        // Of a file that came in parts a sync leaves each of them, and then the end.
+        // A sync skips each part of a file that is sent in parts, and then its end.
         let is_compared = self.source.spec.sync.is_some() && chunk.work != ChunkWork::Discard;
         let is_offered = chunk.is_repeated || is_compared || matches!(part, Some(FilePart::Range(_)));
         let bytes = || found.iter().flat_map(|section| &section.entries).map(Entry::size).sum();
@@ -270,7 +270,7 @@ impl<'a> Feeder<'a> {
         let counters = &self.first().counters;
         match part {
             None => self.count(section),
-            // Its file counts once, when it is finished.
+            // The file counts once, when it is finished.
             Some(FilePart::Range(range)) => drop(counters.bytes_found.fetch_add(range.len, Relaxed)),
             Some(FilePart::Finish) => {
                 counters.entries_found.fetch_add(section.entries.len() as u64, Relaxed);
@@ -279,8 +279,8 @@ impl<'a> Feeder<'a> {
         }
     }
 
-    /// Queues the wanted entries of a chunk. A bundle never spans two chunks, so that each chunk has an end
-    /// of its own.
+    /// Queues the wanted entries of a chunk. A bundle never spans two chunks, so that each chunk has its own
+    /// end.
     fn of_chunk(&self, sections: Vec<(Section, Origin)>) -> ControlFlow<()> {
         let mut bundlers: HashMap<TargetId, (Arc<FileSystem>, Bundler)> = HashMap::new();
         let mut last = None;
@@ -310,7 +310,7 @@ impl<'a> Feeder<'a> {
         })
     }
 
-    /// Until everything that was offered is answered and queued.
+    /// Queues the sink's choices until all offers have replies.
     fn take_answers(&self, offers: &Offers) {
         while let Some(answered) = offers.next() {
             let Answered { section, origin, begun } = answered;
@@ -322,7 +322,7 @@ impl<'a> Feeder<'a> {
         }
     }
 
-    /// Files of which the sink holds something.
+    /// Queues files of which the sink holds ranges.
     fn go_on(
         &self,
         directory: &Arc<Directory>,
@@ -457,7 +457,7 @@ impl<'a> Feeder<'a> {
         if !file_system.has_layouts() {
             return Ok(None);
         }
-        // Entries that can't be looked at fail at their opening.
+        // Entries that can't be examined fail when they are opened.
         let Ok(held) = source.tree.open_directory(directory) else { return Ok(None) };
         let Ok(located) = source.tree.locate(directory, held.as_fd(), entry) else { return Ok(None) };
         let found = file_system.layout_at(located.as_fd(), located.name(), located.follow, entry.size());
@@ -503,7 +503,7 @@ impl<'a> Feeder<'a> {
     }
 }
 
-/// The sections of a chunk, beneath the first root.
+/// Decodes the sections of a chunk, beneath the first root.
 fn sections_of(chunk: &Chunk) -> Result<Vec<Section>, SessionError> {
     let broken = |what: &dyn Display| SessionError::refused(format!("a chunk can't be read: {what}"), "");
     let mut sections: Vec<Section> = Vec::new();

@@ -1,6 +1,6 @@
-//! A large file is opened, looked at, and announced: by a message, or by its own first object.
+//! The opening and announcement of a large file: by a message, or by its own first object.
 //!
-//! On I/O threads.
+//! Runs on I/O threads.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -24,17 +24,18 @@ use super::work::{BundleWork, ReadWork};
 use crate::counters::Stage;
 use crate::placed::stripes_to_message;
 
-/// The number of objects of a file that one thread reads in a row while others wait: 4 MiB on memory, 16 MiB
-/// on disks. The fastest plain mover (WDT) uses the same block size, and found smaller ones slower.
+/// The number of objects of a file that a thread reads in a row while others wait: 4 MiB on memory, 16 MiB on
+/// disks. The fastest plain mover (WDT) uses the same block size, and measured that smaller blocks were
+/// slower.
 pub(super) const RUN_OBJECTS: usize = 16;
 
-/// A file that announces itself, with all of its objects for the thread that has opened it.
+/// An inline-announced file, with all of its objects for the thread that opened it.
 pub(super) type InlineFile = (Arc<LargeFile>, FileCursor);
 
 /// Opens large files of one target.
 pub(super) struct FileOpener<'a> {
     pub(super) lane: &'a Lane<'a>,
-    /// The target that is being served.
+    /// The target in service.
     pub(super) target: TargetId,
 }
 
@@ -46,7 +47,7 @@ impl FileOpener<'_> {
         size == entry.size() && stamp.ino == entry.identity && file.metadata().mtime == entry.metadata.mtime
     }
 
-    /// Opens a file, and queues its objects; returns it if it announces itself.
+    /// Opens a file, and queues its objects. Returns an inline-announced file.
     pub(super) fn open(&self, mut opening: UnopenedFile) -> Option<InlineFile> {
         let lane = self.lane;
         if opening.part == Some(FilePart::Discard) {
@@ -72,7 +73,8 @@ impl FileOpener<'_> {
         None
     }
 
-    /// Has the sink take away what there is of a file as it was found; it may be another by now, or gone.
+    /// Lets the sink remove its part of the scanned version of a file, which may have changed or vanished
+    /// meanwhile.
     fn discard(&self, opening: &UnopenedFile) {
         let lane = self.lane;
         let UnopenedFile { directory, entry, .. } = opening;
@@ -106,7 +108,7 @@ impl FileOpener<'_> {
         }
     }
 
-    /// The file is empty by now: no object would carry it, but a bundle does.
+    /// Queues a file that has become empty: no object would carry it, but a bundle does.
     fn open_as_bundle(&self, opening: UnopenedFile) {
         let UnopenedFile { directory, mut entry, chunk, .. } = opening;
         entry.kind = EntryKind::Regular { size: 0 };
@@ -154,8 +156,8 @@ impl FileOpener<'_> {
         Opened { file, opening, size, table, layout: found.layout, object_bytes, stripes, holes }
     }
 
-    /// Returns true if one thread may read all of a file in a row, and the sink needs no message about it:
-    /// the sink holds nothing of the file, the policy has no choice, and nothing goes before earlier objects.
+    /// Returns true if one thread may read the whole file in a row, and the sink needs no message about it:
+    /// the sink holds no range of the file, the policy has no choice, and no object goes before earlier ones.
     fn may_go_by_itself(&self, opened: &Opened) -> bool {
         let (lane, source) = (self.lane, self.lane.source);
         let Opened { file, opening, size, table, object_bytes, stripes, holes, .. } = opened;
@@ -222,7 +224,7 @@ impl FileOpener<'_> {
         self.lane.read_queue.push_begun(cursors.into_iter().map(begun).collect());
     }
 
-    /// Sends once more what the sink's storage does not hold as it was written.
+    /// Sends ranges again that the sink's storage does not hold as written.
     pub(super) fn refill(&self, file: &Arc<LargeFile>, ranges: RangeSet) {
         let size = file.found.entry.size();
         let layout = self.layout_of(&file.source, size).layout;
@@ -245,7 +247,7 @@ impl FileOpener<'_> {
                 lane.read_queue.learn(found.layout.targets(), &lane.source.tree.file_systems);
                 found
             }
-            // It could be opened, and its file system can't be asked: nothing that would stop the reading.
+            // The file could be opened, and an error of its file system does not prevent reading.
             Err(_) => FileLayout {
                 layout: Arc::new(SingleTarget { target: self.target }),
                 geometry: None,

@@ -11,12 +11,12 @@ use carrack_model::{FileId, FileReport};
 use super::large_file::LargeFile;
 use crate::report::FILES_TOLD_MAX;
 
-/// The files that are open, and those that took longest.
+/// The open files, and those that took longest.
 pub(super) struct FileTable {
     open: Mutex<HashMap<FileId, Arc<LargeFile>>>,
     next_id: Mutex<FileId>,
     next_inline_id: AtomicU64,
-    /// Those that are complete and took longest, those first that took most.
+    /// Complete files that took longest, the longest first.
     slowest: Mutex<Vec<FileReport>>,
 }
 
@@ -45,7 +45,7 @@ impl FileTable {
         announce(id)
     }
 
-    /// An id for a file that is announced by its first object.
+    /// Returns the ID of an inline-announced file.
     pub(super) fn next_inline_id(&self) -> FileId {
         FileId(self.next_inline_id.fetch_add(1, Relaxed))
     }
@@ -59,17 +59,17 @@ impl FileTable {
         lock(&self.open).get(&id).cloned()
     }
 
-    /// A file has come to its end; nothing if it had before.
+    /// Ends a file. Returns `None` if it had ended before.
     pub(super) fn remove(&self, id: FileId) -> Option<Arc<LargeFile>> {
         lock(&self.open).remove(&id)
     }
 
-    /// All that are open, in no order.
+    /// Returns all open files, in no order.
     pub(super) fn open(&self) -> Vec<Arc<LargeFile>> {
         lock(&self.open).values().cloned().collect()
     }
 
-    /// A file is complete.
+    /// Notes a complete file.
     pub(super) fn note_complete(&self, report: FileReport) {
         let mut slowest = lock(&self.slowest);
         let place = slowest.partition_point(|slower| slower.open_ms >= report.open_ms);
@@ -79,7 +79,7 @@ impl FileTable {
         }
     }
 
-    /// The complete files that took longest.
+    /// Returns the complete files that took longest.
     pub(super) fn slowest(&self) -> Vec<FileReport> {
         lock(&self.slowest).clone()
     }

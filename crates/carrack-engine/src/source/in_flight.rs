@@ -1,6 +1,6 @@
-//! Objects on their way: what each was, by its id, until the sink has answered it.
+//! Objects in flight: the work of each by its ID, until the sink has acked it.
 //!
-//! I/O threads add to it, the comm thread takes from it; a spill's threads look into it.
+//! I/O threads add objects, the comm thread takes them, and a spill's threads read them.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -11,19 +11,19 @@ use carrack_model::limits::SPILLED_OBJECTS_MAX;
 
 use super::work::{SentObject, SinkPlace};
 
-/// An object that the sink has not answered.
+/// An object without a final ack.
 struct Posted {
     sent: SentObject,
     /// The sink has put the object on flash. It occupies no slot there, and its credit has been returned.
     is_set_aside: bool,
 }
 
-/// An object that was answered, or will not be sent.
+/// An object that was acked, or will not be sent.
 pub(super) struct Taken {
     pub(super) sent: SentObject,
-    /// The place that the object has left, where places are counted.
+    /// The place that the object has left, if places are counted.
     pub(super) left: Option<SinkPlace>,
-    /// Credits that come with its answer.
+    /// Credits that its ack returns.
     pub(super) credits: u64,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct InFlight {
     /// The number of objects on the sink's flash.
     set_aside: AtomicUsize,
     next_id: AtomicU64,
-    /// Objects that have an id and will not be sent.
+    /// Objects that have an ID and will not be sent.
     withdrawn: AtomicU64,
     answered: AtomicU64,
 }
@@ -55,18 +55,18 @@ impl InFlight {
         self.posted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An id for the next object.
+    /// Returns the ID of the next object.
     pub(super) fn next_id(&self) -> ObjectId {
         ObjectId(self.next_id.fetch_add(1, Relaxed))
     }
 
-    /// The object is about to be sent.
+    /// Adds an object that is about to be sent.
     pub(super) fn post(&self, object: ObjectId, sent: SentObject) {
         let before = self.posted().insert(object, Posted { sent, is_set_aside: false });
         assert!(before.is_none(), "each object has an id of its own");
     }
 
-    /// An object has been answered, or will not be; nothing if there was no such object.
+    /// Takes an object that was acked, or will not be sent. Returns `None` if there is no such object.
     pub(super) fn take(&self, object: ObjectId) -> Option<Taken> {
         let Posted { sent, is_set_aside } = self.posted().remove(&object)?;
         if is_set_aside {
@@ -77,7 +77,7 @@ impl InFlight {
         Some(Taken { sent, left, credits: u64::from(!is_set_aside) })
     }
 
-    /// An object that has not left never will.
+    /// Counts an object that will not be sent.
     pub(super) fn withdraw(&self) {
         self.withdrawn.fetch_add(1, Relaxed);
     }
@@ -91,32 +91,32 @@ impl InFlight {
         (self.set_aside.fetch_add(1, Relaxed) < SPILLED_OBJECTS_MAX).then(|| posted.sent.place())
     }
 
-    /// Counts answered objects.
+    /// Counts acked objects.
     pub(super) fn note_answered(&self, count: usize) {
         self.answered.fetch_add(count as u64, Relaxed);
     }
 
-    /// Returns the place of an object without an answer, where places are counted.
+    /// Returns the place of an object without an ack, if places are counted.
     pub(super) fn place_of(&self, object: ObjectId) -> Option<SinkPlace> {
         self.posted().get(&object).and_then(|posted| posted.sent.place())
     }
 
-    /// Returns the bytes of work of an object, or 0 after its answer.
+    /// Returns the bytes of work of an object, or 0 after its ack.
     pub(super) fn work_bytes(&self, object: ObjectId) -> u64 {
         self.posted().get(&object).map_or(0, |posted| posted.sent.work_bytes())
     }
 
-    /// Objects that were not answered yet.
+    /// Objects without an ack.
     pub(super) fn count(&self) -> usize {
         self.posted().len()
     }
 
-    /// Objects posted so far, but for those that were withdrawn.
+    /// Objects posted so far, except those that were withdrawn.
     pub(super) fn sent_count(&self) -> u64 {
         self.next_id.load(Relaxed) - 1 - self.withdrawn.load(Relaxed)
     }
 
-    /// Objects that the sink has answered.
+    /// Objects that the sink has acked.
     pub(super) fn answered_count(&self) -> u64 {
         self.answered.load(Relaxed)
     }

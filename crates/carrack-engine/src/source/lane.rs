@@ -1,7 +1,7 @@
-//! One lane of the source (N2): its queues, slots, connections and files. Lanes share the context, and
-//! nothing that changes on an object's way.
+//! One lane of the source (N2): its queues, slots, connections and files. Lanes share the context, and no
+//! value that changes while an object passes through.
 //!
-//! All threads of the lane use it. Each component has a lock of its own. [`super::run`] starts the threads.
+//! All threads of the lane use it. Each component has its own lock. [`super::run`] starts the threads.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -31,7 +31,7 @@ use crate::spill::Spill;
 /// the number of slots.
 const READY_MAX_MEMORY: usize = 4;
 
-/// Everything that the threads of one lane share.
+/// The state that the threads of one lane share.
 pub(super) struct Lane<'a> {
     /// The context that all lanes share.
     pub(super) source: &'a SourceContext<'a>,
@@ -41,11 +41,11 @@ pub(super) struct Lane<'a> {
     pub(super) send_queue: SendQueue,
     /// Flash logs for objects without credits.
     pub(super) spills: Vec<Spill<Option<SinkPlace>>>,
-    /// Objects on their way: what to do when the sink answers.
+    /// Objects in flight, with the work to do when the sink acks them.
     pub(super) in_flight: InFlight,
     /// Large files between their announcement and their end.
     pub(super) files: FileTable,
-    /// Work that is not done, counted.
+    /// Counts of unfinished work.
     pub(super) backlog: Backlog,
     /// Control messages for the comm thread to queue.
     pub(super) mail: Mailbox<Vec<u8>>,
@@ -106,7 +106,7 @@ impl<'a> Lane<'a> {
         self.item_ended();
     }
 
-    /// Returns the bytes of work of an object, or 0 where departures are not counted.
+    /// Returns the bytes of work of an object, or 0 if departures are not counted.
     pub(super) fn departing_bytes(&self, object: ObjectId) -> u64 {
         match self.source.chunks {
             Some(_) => self.in_flight.work_bytes(object),
@@ -129,7 +129,7 @@ impl<'a> Lane<'a> {
         }
     }
 
-    /// Counts bytes of work that the sink has answered.
+    /// Counts bytes of work that the sink has acked.
     pub(super) fn work_answered(&self, work_bytes: u64) {
         self.backlog.answer(work_bytes);
         self.progressed();
@@ -142,15 +142,15 @@ impl<'a> Lane<'a> {
         }
     }
 
-    /// Returns true if each I/O thread has an object in its hands and another one waiting. Further work is
-    /// then better given to another lane (N7).
+    /// Returns true if each I/O thread has an object in its hands and another waiting. Further work should
+    /// then go to another lane (N7).
     pub(super) fn is_saturated(&self) -> bool {
         let objects = 2 * self.read_queue.threads_at_start() as u64;
         self.backlog.bytes() >= objects * u64::from(self.source.spec.slot_bytes)
     }
 
-    /// Returns true if data connections may send objects straight from the page cache, as no checksum is made
-    /// of their bytes.
+    /// Returns true if data connections may send objects straight from the page cache, as their bytes have no
+    /// checksum.
     pub(super) fn sends_from_files(&self) -> bool {
         self.send_queue.sends_extents && self.source.spec.checksum == Checksum::None
     }
@@ -164,12 +164,12 @@ impl<'a> Lane<'a> {
         self.fail(EntryFailure { path, kind, detail: detail.to_string() });
     }
 
-    /// To the user, at whichever end that is. Not for the comm thread.
+    /// Delivers an event to the user, at either end. Not for the comm thread.
     pub(super) fn report(&self, event: Event) {
         deliver(event, self.source.observer, |message| self.say(message));
     }
 
-    /// Not for the comm thread. A session that is ending needs no more messages.
+    /// Sends a message. Not for the comm thread. A session that ends needs no more messages.
     pub(super) fn say(&self, message: Control) {
         let _ = self.mail.post(message.to_body());
     }

@@ -1,7 +1,7 @@
-//! A large file that travels as objects of its own, from its opening to its end.
+//! A large file, which travels as separate objects, from its opening to its end.
 //!
 //! Several threads read and confirm its objects in any order. `FileProgress` counts them, and the thread that
-//! ends the last one learns the next step from [`NextStep`]. A file that can't be completed is *aborted*: no
+//! ends the last object gets the next step from [`NextStep`]. A file that can't be completed is *aborted*: no
 //! further object is read, and the sink drops the file when none is in flight.
 
 use std::os::fd::BorrowedFd;
@@ -24,11 +24,11 @@ pub(super) struct UnopenedFile {
     pub(super) entry: Entry,
     /// The number of earlier tries.
     pub(super) attempts: u32,
-    /// The ranges that the sink holds, if it was asked.
+    /// The ranges that the sink holds, if the file was offered.
     pub(super) held: Option<Arc<RangeSet>>,
     /// The part that this session handles, or `None` for the whole file.
     pub(super) part: Option<FilePart>,
-    /// The chunk that it is of, if work comes so.
+    /// The chunk of the file, if the work comes in chunks.
     pub(super) chunk: Option<InChunk>,
 }
 
@@ -71,7 +71,7 @@ pub(super) struct LargeFile {
     /// The bytes for this session to send.
     pub(super) wanted_bytes: u64,
     opened: Instant,
-    /// Its layout at the sink, once the sink has said that.
+    /// Its layout at the sink, once the sink has sent it.
     layout_at_sink: OnceLock<Box<dyn Layout>>,
     progress: Mutex<FileProgress>,
     announcement: Announcement,
@@ -88,14 +88,14 @@ struct Announcement {
 struct FileProgress {
     /// Cursors that may still have objects.
     cursors: usize,
-    /// Objects cut and not answered for good.
+    /// Objects cut without a final ack.
     in_flight: u64,
     /// Bytes that the sink has not confirmed.
     unconfirmed_bytes: u64,
     /// The first reason for which the file can't be completed.
     aborted: Option<AbortReason>,
     is_committed: bool,
-    /// How often the sink's storage lacked bytes.
+    /// Counts requests of the sink for bytes that its storage does not hold.
     refills: u32,
 }
 
@@ -128,7 +128,7 @@ impl LargeFile {
         }
     }
 
-    /// The same, announced by its first object with this table.
+    /// Makes the file inline-announced: its first object carries this table.
     pub(super) fn announced_by_object(self, table: Vec<u8>) -> LargeFile {
         assert!(self.id.is_by_itself(), "only such a file is announced by an object");
         let announcement = Announcement { table: Some(table), is_made: AtomicBool::new(false) };
@@ -163,12 +163,12 @@ impl LargeFile {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Since when it has been open.
+    /// Returns the time since it was opened.
     pub(super) fn age(&self) -> Duration {
         self.opened.elapsed()
     }
 
-    /// The file as it is now, under the path that the user knows.
+    /// Returns a report of its present state, under the path that the user knows.
     pub(super) fn report(&self, path: Box<[u8]>) -> FileReport {
         FileReport {
             path,
@@ -183,7 +183,7 @@ impl LargeFile {
         self.wanted_bytes.saturating_sub(self.progress().unconfirmed_bytes)
     }
 
-    /// Cuts the next object; nothing if there is none, or none is wanted any more.
+    /// Cuts the next object. Returns `None` if there is none, or the file is aborted.
     pub(super) fn cut(&self, cursor: &mut FileCursor) -> Option<ObjectExtent> {
         let mut progress = self.progress();
         if progress.aborted.is_some() {
@@ -199,7 +199,7 @@ impl LargeFile {
         self.progress().cursors = count;
     }
 
-    /// A cursor is gone: it was exhausted, or the file is aborted.
+    /// Ends a cursor: it was exhausted, or the file is aborted.
     pub(super) fn cursor_ended(&self) -> NextStep {
         let mut progress = self.progress();
         assert!(progress.cursors > 0, "each cursor ends once");
@@ -207,7 +207,7 @@ impl LargeFile {
         progress.step()
     }
 
-    /// The sink has said where the file lies there.
+    /// Sets the file's layout at the sink, which the sink has sent.
     pub(super) fn placed_at_sink(&self, layout: Box<dyn Layout>) {
         // A second answer changes nothing.
         let _ = self.layout_at_sink.set(layout);
@@ -218,7 +218,7 @@ impl LargeFile {
         self.layout_at_sink.get().map(|layout| layout.extent_at(offset).target)
     }
 
-    /// The sink has an object of `len` bytes.
+    /// Counts an object of `len` bytes that the sink has acked.
     pub(super) fn confirmed(&self, len: u64) -> NextStep {
         let mut progress = self.progress();
         progress.object_ended();
@@ -226,7 +226,7 @@ impl LargeFile {
         progress.step()
     }
 
-    /// Ends an object that will not arrive, and with it the file. Returns true the first time, so that one
+    /// Ends an object that will not arrive, and with it the file. Returns true the first time, so that the
     /// failure is reported once.
     pub(super) fn lost_one(&self, reason: AbortReason) -> (bool, NextStep) {
         let mut progress = self.progress();
@@ -236,7 +236,7 @@ impl LargeFile {
         (is_first, progress.step())
     }
 
-    /// The sink or the last look at the file says that it can't be completed.
+    /// Aborts the file.
     pub(super) fn abort(&self, reason: AbortReason) -> NextStep {
         let mut progress = self.progress();
         progress.aborted.get_or_insert(reason);
@@ -278,7 +278,7 @@ impl ExtentFile for LargeFile {
 
     fn spoilt(&self) {
         // The next try reads the file into slots and finds the reason. No step follows before this object is
-        // answered.
+        // acked.
         self.abort(AbortReason::Changed);
     }
 }

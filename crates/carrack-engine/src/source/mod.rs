@@ -2,30 +2,30 @@
 //!
 //! From the bottom up; a module imports only from rows above its own.
 //!
-//! | module | what is in it | threads |
+//! | module | contents | threads |
 //! | --- | --- | --- |
-//! | [`chunks`] | chunks that come in place of a scan, and when one is at its end (Y3) | `carrack-feed`, I/O, comm |
-//! | [`large_file`] | one file that travels as objects of its own, from its opening to its end | I/O, comm |
-//! | [`work`] | what I/O threads do, and objects on their way by what they were made of | – |
-//! | [`tree`] | roots, file systems, and the opening of what lies there | scan, I/O |
-//! | [`sizing`] | numbers of lanes, threads and streams | – |
-//! | [`read_queue`] | target queues (L2), flow control by the sink's targets (L8), room for the scan | all |
-//! | [`send_queue`] | objects that are ready, endpoints that are free, credits | I/O, comm |
-//! | [`in_flight`] | objects on their way, by their ids | I/O, comm |
+//! | [`chunks`] | chunks in place of a scan, and the end of each (Y3) | `carrack-feed`, I/O, comm |
+//! | [`large_file`] | a file that travels as separate objects, from its opening to its end | I/O, comm |
+//! | [`work`] | work items of I/O threads, and sent objects by their origin | – |
+//! | [`tree`] | roots and file systems, and the opening of entries | scan, I/O |
+//! | [`sizing`] | numbers of lanes, threads and connections | – |
+//! | [`read_queue`] | target queues (L2), flow control (L8), room for the scan | all |
+//! | [`send_queue`] | ready objects, free endpoints, credits | I/O, comm |
+//! | [`in_flight`] | objects in flight, by their IDs | I/O, comm |
 //! | [`file_table`] | large files from their announcement to their end | I/O, comm |
-//! | [`backlog`] | a lane's work that is not done, counted | all |
-//! | [`offers`] | sections that wait for the sink's word, where that has a journal (L12) | scan, `carrack-offer`, comm |
-//! | [`clearing`], [`deletion`] | a removal at the sink that goes first; the proof that names are absent | scan, I/O, comm |
-//! | [`shared_counts`], [`context`] | what all lanes look at | all |
+//! | [`backlog`] | counts of a lane's unfinished work | all |
+//! | [`offers`] | sections that wait for the sink's choice (L12) | scan, `carrack-offer`, comm |
+//! | [`clearing`], [`deletion`] | a removal before the transfer; the proof of absence | scan, I/O, comm |
+//! | [`shared_counts`], [`context`] | the state that all lanes share | all |
 //! | [`lane`] | one lane (N2): the parts above, together | all |
-//! | [`endings`] | what comes next for a file whose objects were answered | I/O, comm |
+//! | [`endings`] | the next step for a file with acked objects | I/O, comm |
 //! | [`existence`] | answers to the existence queries of a sink that removes | I/O |
-//! | [`sender`] | sends what was read, if a data connection is free | I/O, `carrack-send` |
-//! | [`file_opening`], [`bundle_filling`] | opens and announces a large file; reads small files into one slot (M7) | I/O |
-//! | [`reader`] | takes work, leases a slot, reads, makes the check | I/O |
-//! | [`spill`] | objects that can't leave go to flash and come back (L9): `crate::spill` | `carrack-spill`, `carrack-refill` |
-//! | [`overlap`], [`feeder`] | from the scan or a chunk to the read queue of a lane | scan, `carrack-feed`, `carrack-offer` |
-//! | [`detail`], [`tuning`], [`comm`] | reports; threads and connections that are used (Y4, Y5); the sink's answers | comm |
+//! | [`sender`] | sends objects that were read, if a data connection is free | I/O, `carrack-send` |
+//! | [`file_opening`], [`bundle_filling`] | opens large files; fills slots with small ones (M7) | I/O |
+//! | [`reader`] | takes work, leases a slot, reads, computes the checksum | I/O |
+//! | [`spill`] | objects without credits on flash (L9): `crate::spill` | `carrack-spill`, `carrack-refill` |
+//! | [`overlap`], [`feeder`] | from the scan to a read queue | scan, `carrack-feed`, `carrack-offer` |
+//! | [`detail`], [`tuning`], [`comm`] | reports; the tuner (Y4, Y5); the sink's messages | comm |
 
 mod backlog;
 mod bundle_filling;
@@ -119,7 +119,7 @@ pub(crate) struct SourceSetup {
     pub(crate) kept: Kept,
 }
 
-/// Moves everything beneath the roots to the sink; returns both ends' counters.
+/// Moves all entries beneath the roots to the sink. Returns both ends' counters.
 pub(crate) fn run(start: SourceStart<'_>, abort: &Abort) -> (BothEnds, Result<(), SessionError>) {
     let SourceStart { lanes: starts, camp, context, setup } = start;
     let (spec, settings) = (context.spec.clone(), &context.settings);
@@ -152,7 +152,7 @@ pub(crate) fn run(start: SourceStart<'_>, abort: &Abort) -> (BothEnds, Result<()
             Ok(lane) => lanes.push(lane),
             Err(error) => return (BothEnds::default(), Err(error)),
         }
-        // A dry run sends nothing; a sync's questions are answered in it all the same.
+        // A dry run of a sync sends no objects, but answers existence queries.
         let reads = !source.spec.dry_run || source.spec.sync.is_some();
         rests.push((link, hub, if reads { sizing.thread_count } else { 0 }));
     }
@@ -163,7 +163,7 @@ pub(crate) fn run(start: SourceStart<'_>, abort: &Abort) -> (BothEnds, Result<()
     run_lanes(&lanes, rests, setup.destination, abort)
 }
 
-/// Each lane's logs on flash.
+/// Opens each lane's logs on flash.
 fn spills_of_lanes(
     source: &SourceContext<'_>,
     nodes: &[NodeSet],
@@ -181,7 +181,7 @@ fn spills_of_lanes(
     spills(directories, settings, slot_bytes, nodes, |text| source.camp.tell(text))
 }
 
-/// A lane's link, its hub if it has one, and the number of its I/O threads.
+/// A lane's link, its progress engine if it has one, and the number of its I/O threads.
 type LaneRest = (Link, Option<Box<dyn Hub>>, usize);
 
 /// Runs the threads of all lanes until the session ends. Each lane comes with its link and the number of its

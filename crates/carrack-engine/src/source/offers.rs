@@ -1,8 +1,8 @@
-//! Scanned sections wait here for the sink's choice, where it has a journal of an earlier session (L12).
+//! Scanned sections that wait for the sink's choice, if it has a journal of an earlier session (L12).
 //!
-//! The scan's threads offer sections, many in one message, and continue. The comm thread brings the answers,
-//! and the thread `carrack-offer` queues the wanted entries. Enough sections may wait that a far sink does
-//! not hold up the scan.
+//! The scan's threads offer sections, many in one message, and continue. The comm thread delivers the
+//! replies, and the thread `carrack-offer` queues the wanted entries. Enough sections may wait that a far
+//! sink does not hold up the scan.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
@@ -24,16 +24,16 @@ const TABLE_BYTES: usize = CONTROL_BODY_BYTES_MAX / 2;
 /// shorter.
 const TABLE_BYTES_MAX: usize = CONTROL_BODY_BYTES_MAX - 64;
 
-/// An upper bound of a record's bytes besides names, targets, owners and attributes: its head, a digest, an
+/// An upper bound of a record's bytes except names, targets, owners and attributes: its head, a digest, an
 /// inode number.
 const RECORD_BYTES: usize = 128;
 
 /// Offers of a session, shared by the scan, the comm thread of the first lane, and the thread
 /// `carrack-offer`.
 pub(super) struct Offers {
-    /// The offer that is being put together.
+    /// The offer that is being filled.
     open: Mutex<Tray>,
-    /// The sink is to compare: it hears whose the entries are, and digests.
+    /// True if the sink compares: offers have owners and digests too.
     is_sync: bool,
     waiting: Monitor<Waiting>,
     answered: Monitor<Answers>,
@@ -42,24 +42,24 @@ pub(super) struct Offers {
 /// The origin of a section.
 #[derive(Clone)]
 pub(super) struct Origin {
-    /// The device that it lies on.
+    /// The device of its directory.
     pub(super) device: u64,
-    /// The chunk that it is of, if work comes so.
+    /// The chunk of the section, if the work comes in chunks.
     pub(super) chunk: Option<InChunk>,
     /// The part of its files that this session handles, or `None` for whole files.
     pub(super) part: Option<FilePart>,
-    /// It is offered: its bytes count as work until it is queued, or not wanted.
+    /// The section's bytes in the count of work, until it is queued, or not wanted.
     pub(super) _asked: Option<Arc<Asked>>,
 }
 
 impl Origin {
-    /// The scan.
+    /// The origin of a section of the scan.
     pub(super) fn scan(device: u64) -> Origin {
         Origin { device, chunk: None, part: None, _asked: None }
     }
 }
 
-/// Sections with where they come from, and their table.
+/// Sections with their origins, and their table.
 #[derive(Default)]
 struct Tray {
     table: Vec<u8>,
@@ -76,18 +76,18 @@ struct Waiting {
 #[derive(Default)]
 struct Answers {
     queue: VecDeque<Answered>,
-    /// Offers that are not answered.
+    /// Offers without a reply.
     open: usize,
-    /// No further ones come.
+    /// True if no further offer follows.
     is_ended: bool,
 }
 
 /// The sink's choice in a section.
 pub(super) struct Answered {
-    /// Entries of which the sink holds nothing.
+    /// Entries of which the sink holds no range.
     pub(super) section: Section,
     pub(super) origin: Origin,
-    /// Large files of which it holds something.
+    /// Large files of which it holds ranges.
     pub(super) begun: Vec<(Entry, RangeSet)>,
 }
 
@@ -96,7 +96,7 @@ impl Tray {
         self.table.len() >= TABLE_BYTES || self.entry_count >= OFFER_ENTRIES_MAX
     }
 
-    /// An empty one has room for any.
+    /// Returns true if the entry fits. An empty tray has room for any.
     fn has_room(&self, entry: &Entry) -> bool {
         let is_first = self.sections.is_empty() && self.entry_count == 0;
         is_first || self.table.len() + bytes_of(entry) <= TABLE_BYTES_MAX
@@ -197,7 +197,7 @@ impl Offers {
         id.ok()
     }
 
-    /// The sink's word. On the comm thread.
+    /// Delivers the sink's reply. Runs on the comm thread.
     pub(super) fn answer(&self, wanted: &Wanted) -> Result<(), SessionError> {
         let found = self.waiting.release(|waiting| waiting.trays.remove(&wanted.id));
         let Some(sections) = found else {
@@ -212,7 +212,7 @@ impl Offers {
         Ok(())
     }
 
-    /// The next answer; nothing when everything is answered, or the session ends.
+    /// Returns the next reply, or `None` after the last one, and when the session ends.
     pub(super) fn next(&self) -> Option<Answered> {
         let next = self.answered.take(|answers| match answers.queue.pop_front() {
             Some(answered) => Some(Some(answered)),
@@ -221,11 +221,11 @@ impl Offers {
         next.ok().flatten()
     }
 
-    /// Sends the offer in the making, as no further section follows soon.
+    /// Sends the open offer, as no further section follows soon.
     pub(super) fn flush(&self, say: &dyn Fn(Control)) {
         let last = std::mem::take(&mut *self.tray());
         if !last.sections.is_empty() {
-            // Breaks off only where the session ends.
+            // Ends early only if the session ends.
             let _ = self.send(last, say);
         }
     }
@@ -243,7 +243,7 @@ impl Offers {
     }
 }
 
-/// About what an entry takes of a table, and not less.
+/// Returns an upper bound of an entry's bytes in a table.
 fn bytes_of(entry: &Entry) -> usize {
     let target = match &entry.kind {
         EntryKind::Symlink { target } => target.len(),
@@ -253,7 +253,7 @@ fn bytes_of(entry: &Entry) -> usize {
     RECORD_BYTES + entry.name.len() + target + extras
 }
 
-/// An entry as journals have it, with flags that an earlier session may not have set yet.
+/// Writes an entry as journals have it, with flags that an earlier session may not have set yet.
 fn recorded(writer: TableWriter<'_>, entry: &Entry) {
     let flags = entry.extras.as_deref().and_then(|extras| extras.flags);
     let flags = flags.filter(|flags| flags.fastening().set() != 0);
@@ -261,7 +261,7 @@ fn recorded(writer: TableWriter<'_>, entry: &Entry) {
     writer.with(extras.as_ref()).whole(entry);
 }
 
-/// Writes an entry for a sink that compares: all of its metadata, and its digest where contents count.
+/// Writes an entry for a sink that compares: all of its metadata, and its digest if contents are compared.
 fn compared(writer: TableWriter<'_>, entry: &Entry, digests: &mut impl Iterator<Item = Option<[u8; 32]>>) {
     let mut writer = writer.with(entry.extras.as_deref());
     let digest = digests.next().flatten();

@@ -1,7 +1,7 @@
-//! Sources that become one directory at the sink. Of two entries for one place, the one from the source named
+//! Sources that become one directory at the sink. Of two entries for one place, the entry of the source named
 //! first is copied, and the other one fails.
 //!
-//! Earlier sources are asked for an entry through their file systems, and only where sources are merged.
+//! Earlier sources are searched for an entry through their file systems, and only if sources are merged.
 //! Patterns don't count: an excluded entry keeps its place. Runs on the scan's threads.
 
 use std::io::ErrorKind;
@@ -24,7 +24,7 @@ pub(super) fn are_merged(roots: &[ScanRoot]) -> bool {
 }
 
 impl Lane<'_> {
-    /// Removes entries from a section whose places an earlier source has. Returns false if nothing of the
+    /// Removes entries from a section whose places an earlier source has. Returns false if no entry of the
     /// directory can be copied.
     pub(super) fn leave_places(&self, section: &mut Section) -> bool {
         let directory = &*Arc::clone(&section.directory);
@@ -66,7 +66,7 @@ impl Lane<'_> {
         });
     }
 
-    /// Its first section tells it.
+    /// Reports a directory that can't be copied, with its first section.
     fn leave_directory(&self, section: &Section) -> bool {
         if section.metadata.is_some() {
             self.tell_place_taken(&section.directory, b"");

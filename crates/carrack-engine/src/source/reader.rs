@@ -1,5 +1,5 @@
-//! An I/O thread of the source: takes work, leases a slot, reads into it, makes the check, and hands the
-//! object to the sender.
+//! An I/O thread of the source: takes work, leases a slot, reads into it, computes the checksum, and passes
+//! the object to the sender.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -24,7 +24,7 @@ use crate::counters::Stage;
 use crate::error::SessionError;
 use crate::spill::Spill;
 
-/// Direct I/O wants lengths in multiples of this; slots are.
+/// The alignment of direct I/O; slots have it.
 const DIRECT_ALIGN: usize = 4096;
 
 /// Works until the session ends, while the tuner lets this thread work.
@@ -48,9 +48,9 @@ pub(super) fn run(lane: &Lane<'_>, number: usize) {
 struct Reader<'a> {
     lane: &'a Lane<'a>,
     sender: Sender<'a>,
-    /// The entry table of the bundle in the making.
+    /// The entry table of the bundle that is being filled.
     table: Vec<u8>,
-    /// The target that is being served, until the storage has done its part.
+    /// The target in service, until the storage request ends.
     serving: Option<TargetId>,
 }
 
@@ -91,14 +91,14 @@ impl Reader<'_> {
                 self.lane.give_up(sent);
                 Ok(())
             }
-            // What lies in a target's queue comes with its target.
+            // Work of a target's queue always comes with its target.
             (ReadWork::Bundle(_) | ReadWork::Open(_) | ReadWork::Cursor(..), None) => {
                 Err(SessionError::Internal)
             }
         }
     }
 
-    /// The target is free for others; the policy learns how long it took.
+    /// Ends the service of the target, and reports the service time to the policy.
     fn storage_is_done(&mut self, service: Option<Service>) {
         if let Some(target) = self.serving.take() {
             self.lane.read_queue.finished(target, service);
@@ -202,8 +202,8 @@ impl Reader<'_> {
         self.sender.post(Outgoing { header, payload }, SentObject::Object(piece))
     }
 
-    /// Checks an inline-announced file before its last object, or one that is read again: the sink commits
-    /// the file with that object, so the file must be unchanged.
+    /// Checks an inline-announced file before its last object, or before an object that is read again: the
+    /// sink commits the file with that object, so the file must be unchanged.
     fn may_leave(&self, piece: &ObjectWork) -> Result<(), ReadProblem> {
         let file = &piece.file;
         let may_be_last = piece.attempts > 0 || piece.extent.range.end() == Some(file.found.entry.size());
@@ -239,8 +239,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads an object into the slot, followed by the entry table if it announces its file, and makes its
-    /// check. Returns the table's length and the check.
+    /// Reads an object into the slot, followed by the entry table if it announces its file, and computes its
+    /// checksum. Returns the table's length and the checksum.
     fn read(
         &mut self,
         file: &LargeFile,
@@ -274,6 +274,6 @@ impl Reader<'_> {
 enum ReadProblem {
     /// The file ends before the object, or has been replaced.
     Changed,
-    /// In words.
+    /// The reason as a text.
     Failed(String),
 }

@@ -11,13 +11,13 @@ use carrack_machine::{Closed, Monitor, Slot};
 use carrack_transport::{Gauge, Outgoing, PathState, Payload, SendEndpoint};
 use carrack_wire::FrameHeader;
 
-/// An endpoint, and which of the session's it is.
+/// An endpoint with its index in the session.
 pub(super) struct Numbered {
     number: usize,
     pub(super) endpoint: Box<dyn SendEndpoint>,
 }
 
-/// An endpoint together with the object that it shall send.
+/// An endpoint with the object that it sends next.
 pub(super) type Departure = (Numbered, Outgoing);
 
 /// The endpoint that a thread drove last. The thread prefers the same endpoint: its objects then arrive on
@@ -36,7 +36,7 @@ pub(super) struct SendQueue {
     pub(super) endpoint_count: usize,
     /// True if every endpoint sends extents of files as well as slots.
     pub(super) sends_extents: bool,
-    /// True if endpoints seal. Sealing takes time, so a thread of its own drives objects that waited for
+    /// True if endpoints seal. Sealing takes time, so a separate thread drives objects that waited for
     /// credits, and not the comm thread.
     pub(super) seals: bool,
 }
@@ -48,18 +48,18 @@ struct State {
     /// The number of ready objects at which readers wait.
     ready_max: usize,
     idle: Vec<Numbered>,
-    /// Endpoints that are used: the first ones.
+    /// The number of endpoints in use: the first ones.
     used: usize,
     /// Free slots that the sink has promised.
     credits: u64,
     /// Bytes that have left.
     left_bytes: u64,
-    /// No object follows.
+    /// True if no object follows.
     is_finished: bool,
 }
 
 impl SendQueue {
-    /// `used` of the endpoints are used at first.
+    /// Creates the queue; the first `used` endpoints are in use.
     pub(super) fn new(
         endpoints: Vec<Box<dyn SendEndpoint>>,
         used: usize,
@@ -79,7 +79,7 @@ impl SendQueue {
         SendQueue { state: Monitor::new(state), leftovers, gauges, endpoint_count, sends_extents, seals }
     }
 
-    /// Adds an object behind the ready ones. Returns the endpoint and object that the caller has to drive.
+    /// Adds an object behind the ready ones. Returns the endpoint and object that the caller must drive.
     /// Waits while too many objects are ready and no endpoint is free. Calls `wake_comm` if the comm thread
     /// sends.
     pub(super) fn bring(
@@ -101,7 +101,7 @@ impl SendQueue {
         }
     }
 
-    /// Puts an object before all others; returns what the caller shall drive.
+    /// Adds an object before all others. Returns the endpoint and object that the caller must drive.
     pub(super) fn bring_first(&self, outgoing: Outgoing, wake_comm: impl FnOnce()) -> Option<Departure> {
         let departure = self.state.with(|state| {
             state.first.push_back(outgoing);
@@ -132,7 +132,7 @@ impl SendQueue {
         })
     }
 
-    /// Puts it where it was.
+    /// Returns the object of [`take_last`](Self::take_last) to its place.
     pub(super) fn put_last(&self, header: FrameHeader, slot: Slot) {
         let outgoing = Outgoing { header, payload: Payload::Slot(slot) };
         self.state.release(|state| state.ready.push_back(outgoing));
@@ -155,7 +155,7 @@ impl SendQueue {
         self.state.with(|state| state.used.min(self.endpoint_count))
     }
 
-    /// Objects that are ready or being sent, and how many can be.
+    /// Returns the objects that are ready or being sent, and their maximum.
     pub(super) fn fill(&self) -> (usize, usize) {
         self.state.with(|state| {
             let driven = self.endpoint_count.saturating_sub(state.idle.len());
@@ -178,7 +178,7 @@ impl SendQueue {
         self.state.waiter_count()
     }
 
-    /// The driver's endpoint is free again: the next object for it, or the endpoint stays here.
+    /// Returns the next object for a driver's endpoint, or keeps the free endpoint.
     pub(super) fn next_for(&self, endpoint: Numbered) -> Option<Departure> {
         self.state.release(|state| {
             state.put_back(endpoint);
@@ -186,7 +186,8 @@ impl SendQueue {
         })
     }
 
-    /// The comm thread's endpoint is free again: I/O threads that wait for one go first.
+    /// Returns the next object for the comm thread's endpoint. I/O threads that wait for an endpoint go
+    /// first.
     pub(super) fn next_for_comm(&self, endpoint: Numbered) -> Option<Departure> {
         let leaves_it = self.state.waiter_count() > 0;
         self.state.release(|state| {
@@ -217,17 +218,17 @@ impl SendQueue {
         self.state.try_take(|state| state.departure(&mut Home::default()))
     }
 
-    /// Waits until there may be a leftover.
+    /// Waits until there may be an object to drive.
     pub(super) fn await_leftover(&self) -> Result<(), Closed> {
         self.leftovers.take(|is_there| std::mem::take(is_there).then_some(()))
     }
 
-    /// Something to send over the link, if everything for it is there.
+    /// Returns an object for the link, if there is one with a credit.
     pub(super) fn for_link(&self) -> Option<(FrameHeader, Slot)> {
         let outgoing = self.state.release(State::ready_object)?;
         match outgoing.payload {
             Payload::Slot(slot) => Some((outgoing.header, slot)),
-            // Extents are brought only where endpoints send them.
+            // Extents are added only if endpoints send them.
             Payload::Extent(_) => None,
         }
     }

@@ -14,7 +14,7 @@ use crate::counters::Stage;
 use crate::error::SessionError;
 use crate::spill::Spill;
 
-/// One thread's way to the data connections.
+/// Access of one thread to the data connections.
 pub(super) struct Sender<'a> {
     lane: &'a Lane<'a>,
     home: Home,

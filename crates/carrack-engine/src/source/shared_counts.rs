@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acqu
 
 use carrack_model::{EntryKind, SIZE_CLASSES, Section, size_class};
 
-/// Regular files that were found by the class of their size, and lanes that are over.
+/// Regular files by size class, and lanes that have ended.
 pub(super) struct SharedCounts {
     sizes: [AtomicU64; SIZE_CLASSES],
     lanes_over: AtomicUsize,
@@ -29,7 +29,7 @@ impl SharedCounts {
         }
     }
 
-    /// Files by the class of their size, as far as there are any.
+    /// Returns the files by size class, up to the last class in use.
     pub(super) fn files_by_size(&self) -> Vec<u64> {
         let mut counts: Vec<u64> = self.sizes.iter().map(|count| count.load(Relaxed)).collect();
         let used = counts.iter().rposition(|&count| count > 0).map_or(0, |last| last + 1);
@@ -37,7 +37,7 @@ impl SharedCounts {
         counts
     }
 
-    /// One more lane is over.
+    /// Counts the end of a lane.
     pub(super) fn lane_over(&self) {
         self.lanes_over.fetch_add(1, AcqRel);
     }

@@ -1,4 +1,4 @@
-//! The numbers of lanes, streams and threads of a source, and their limits.
+//! The numbers of lanes, data connections and threads of a source, and their limits.
 
 use carrack_model::TransferSpec;
 use carrack_transport::StreamCount;
@@ -9,16 +9,16 @@ use crate::settings::{Limits, Settings};
 
 /// Numbers for all lanes together, unless a field says otherwise.
 pub(super) struct SourceSizing {
-    /// The limits that all lanes keep to together.
+    /// The limits of all lanes together.
     pub(super) limits: Limits,
     pub(super) lane_count: usize,
     /// I/O threads at the start.
     pub(super) io_threads: usize,
-    /// I/O threads that the tuner may come to.
+    /// The most I/O threads that the tuner may use.
     pub(super) io_threads_most: usize,
     /// True if all roots are in memory.
     pub(super) is_memory: bool,
-    /// Streams that are used at first, of those that stand.
+    /// Data connections used at first, of those established.
     pub(super) streams: StreamCount,
     /// Free slots that the sink has promised each lane.
     pub(super) credits: u32,
@@ -34,17 +34,17 @@ pub(crate) struct SinkCapacity {
     pub(crate) credits: u32,
     /// Large files that it may have open.
     pub(crate) open_files: usize,
-    /// It writes to several targets and says where files lie.
+    /// True if it has several targets and sends the layouts of files.
     pub(crate) has_targets: bool,
 }
 
-/// Threads and streams of one lane.
+/// Threads and data connections of one lane.
 pub(super) struct LaneSizing {
     /// I/O threads at the start.
     pub(super) threads_at_start: usize,
     /// I/O threads that are started: the tuner lets some of them work.
     pub(super) thread_count: usize,
-    /// Streams that are used at first.
+    /// Data connections used at first.
     pub(super) streams_at_start: usize,
 }
 

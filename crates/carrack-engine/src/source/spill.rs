@@ -14,7 +14,7 @@ use super::work::SinkPlace;
 use crate::error::SessionError;
 use crate::spill::{Moved, SpillSide};
 
-/// The number of objects for each stream that never go to flash.
+/// The number of objects for each connection that never go to flash.
 const KEPT_FOR_EACH_STREAM: usize = 2;
 
 impl SpillSide for Lane<'_> {
@@ -24,7 +24,7 @@ impl SpillSide for Lane<'_> {
         Moved { came: self.counters.bytes_read.load(Relaxed), went: self.send_queue.left_bytes() }
     }
 
-    /// Idle readers are held back, too, if work waits only for room at the sink.
+    /// Idle readers are held back too, if work waits only for room at the sink.
     fn held_back(&self) -> f64 {
         let (unoccupied, is_parking) = (self.read_queue.waiter_count(), self.read_queue.is_parking());
         let parked = if is_parking { unoccupied } else { 0 };
@@ -46,7 +46,7 @@ impl SpillSide for Lane<'_> {
         self.send_queue.put_last(header, slot);
     }
 
-    /// On its way it is not any more: others may be.
+    /// The object is no longer in flight to its place: others may be.
     fn set_aside(&self, place: Option<SinkPlace>, _object: ObjectId) {
         self.read_queue.arrived(place);
     }

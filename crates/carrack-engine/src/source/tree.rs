@@ -50,13 +50,13 @@ impl SourceTree {
         Ok(located)
     }
 
-    /// Returns true if a file has to be the scanned inode. A link on its path may be exchanged meanwhile, and
-    /// a chunk comes from another session's scan.
+    /// Returns true if a file must be the scanned inode. A link on its path may be exchanged meanwhile, and a
+    /// chunk comes from another session's scan.
     pub(super) fn has_to_be_found(&self, directory: &Directory) -> bool {
         self.roots[directory.root_index as usize].root.is_confined()
     }
 
-    /// The file system of a directory that the scan has found.
+    /// Returns the file system of a scanned directory.
     pub(super) fn file_system(&self, device: u64, directory: &Directory) -> Option<Arc<FileSystem>> {
         if let Some(known) = self.file_systems.known(device) {
             return Some(known);
@@ -66,7 +66,7 @@ impl SourceTree {
         self.file_systems.of(held.as_fd()).ok()
     }
 
-    /// The device that a directory lies on; nothing if it can't be opened (any more).
+    /// Returns the device of a directory, or `None` if it can't be opened (any more).
     pub(super) fn device_of(&self, directory: &Directory) -> Option<u64> {
         let held = self.open_directory(directory).ok()?;
         carrack_storage::device_of(held.as_fd()).ok()
@@ -107,7 +107,7 @@ impl SourceTree {
         section.entries.iter().map(digest).collect()
     }
 
-    /// The directories of the sink that the scanned trees become.
+    /// Returns the directories of the sink that the scanned trees become.
     pub(super) fn directories_at_sink(&self) -> BTreeSet<Vec<u8>> {
         let sink = |root: &ScanRoot| match &root.what {
             RootKind::Tree { sink } => Some(sink.as_bytes().to_vec()),
@@ -133,7 +133,7 @@ pub(crate) struct RootStorage {
 }
 
 impl RootStorage {
-    /// Of the roots that the scan begins at.
+    /// Returns the storage of the roots of the scan.
     pub(crate) fn of(file_systems: &FileSystems, roots: &[ScanRoot]) -> io::Result<RootStorage> {
         let mut storage = RootStorage { depth: 1, is_memory: true };
         for root in roots {

@@ -19,29 +19,29 @@ use crate::counters::sum_of;
 /// The interval between two samples.
 const SAMPLE_EVERY: Duration = Duration::from_millis(250);
 
-/// A session that lasted less has hardly tried anything.
+/// A shorter session has tried hardly any value.
 const WORTH_KEEPING: Duration = Duration::from_secs(5);
 
 pub(super) struct Tuning<'a> {
     lanes: &'a [Lane<'a>],
-    /// Since the sink has told how it stands.
+    /// Created after the sink's first report.
     tuner: Option<Tuner>,
     began: Instant,
     due: Instant,
     cpu: CpuUse,
     cpu_part: f64,
-    /// Of what size the files are, as far as they were found when the tuner began.
+    /// The size class of the files that were found before the tuner began.
     size: SizeClass,
-    /// The sink's knobs as it was told.
+    /// The last values sent to the sink.
     told: Option<Knobs>,
     /// A decision that was not reported yet.
     decision: Option<String>,
-    /// The shortest that the path had.
+    /// The shortest round trip so far.
     round_trip: Option<Duration>,
 }
 
 impl<'a> Tuning<'a> {
-    /// Nothing where the user wants nothing to be turned.
+    /// Returns `None` if the user switched tuning off.
     pub(super) fn begin(lanes: &'a [Lane<'a>]) -> Option<Tuning<'a>> {
         let source = lanes.first()?.source;
         let settings = source.settings;
@@ -68,13 +68,13 @@ impl<'a> Tuning<'a> {
         self.due
     }
 
-    /// Takes the decisions since the last call, in words.
+    /// Returns the decisions since the last call as a text.
     pub(super) fn take_decision(&mut self) -> Option<String> {
         self.decision.take()
     }
 
-    /// Takes a sample if it is due, with the sink's last counters. Returns new knobs for the sink. An older
-    /// sink without these counters is left alone.
+    /// Takes a sample if it is due, with the sink's last counters. Returns new settings for the sink. An
+    /// older sink without these counters gets none.
     pub(super) fn look(&mut self, sink: &Counters, now: Instant) -> Option<Knobs> {
         if now < self.due {
             return None;
@@ -97,7 +97,7 @@ impl<'a> Tuning<'a> {
         self.turn(values)
     }
 
-    /// From what an earlier session has found out, if there is one.
+    /// Creates the tuner from the result of an earlier session, if there is one.
     fn new_tuner(&mut self, sink: &Counters) -> Tuner {
         let setup = TunerSetup { ranges: ranges(self.lanes, sink), round_trip: Duration::ZERO };
         let found = sum_of(self.lanes.iter().map(|lane| &lane.counters));
@@ -145,7 +145,7 @@ impl<'a> Tuning<'a> {
         self.lanes.iter().filter(|lane| lane.read_queue.take_hold()).count() > 0
     }
 
-    /// Objects' worth of work that waits, if that is enough for all threads.
+    /// Returns the waiting work in objects, if that is enough for all threads.
     fn work(&self) -> u64 {
         let slot_bytes = u64::from(self.lanes[0].source.spec.slot_bytes);
         let saturated = self.lanes.iter().filter(|lane| lane.is_saturated());
@@ -165,7 +165,7 @@ impl<'a> Tuning<'a> {
         QueueFill { waiting: waiting * slot_bytes, capacity: capacity * slot_bytes }
     }
 
-    /// Segments that all connections have sent, and those among them that were sent again.
+    /// Returns the segments that all connections have sent, and the retransmitted ones among them.
     fn segments(&mut self) -> (u64, u64) {
         let paths: Vec<PathState> = self
             .lanes
@@ -178,11 +178,12 @@ impl<'a> Tuning<'a> {
         (paths.iter().map(|path| path.segments).sum(), paths.iter().map(|path| path.retransmitted).sum())
     }
 
-    /// Gives every lane its part of the chosen values, at least one of each. Returns new knobs for the sink.
+    /// Gives every lane its part of the chosen values, at least one of each. Returns new settings for the
+    /// sink.
     fn turn(&mut self, values: PerKnob<u32>) -> Option<Knobs> {
         let part = |value: u32| (value as usize).div_ceil(self.lanes.len());
         let streams = part(values.streams);
-        // One for each stream: a sending thread keeps its stream until the object is out.
+        // One for each connection: a sending thread keeps its connection until the object is out.
         let readers = part(values.readers).max(streams);
         for lane in self.lanes {
             lane.read_queue.set_readers(readers);
@@ -193,7 +194,7 @@ impl<'a> Tuning<'a> {
     }
 }
 
-/// Returns the range of each knob. The user's choices are fixed.
+/// Returns the range of each setting. The user's choices are fixed.
 fn ranges(lanes: &[Lane<'_>], sink: &Counters) -> PerKnob<KnobRange> {
     let source = lanes[0].source;
     let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
@@ -210,7 +211,7 @@ fn ranges(lanes: &[Lane<'_>], sink: &Counters) -> PerKnob<KnobRange> {
         is_memory: source.sizing.is_memory,
         is_near: source.sizing.streams.is_near(opened as usize),
     };
-    // More would be more requests at targets that others use.
+    // More would mean more requests at targets that others use.
     let is_nice = source.settings.scheduling.policy == PolicyChoice::Adaptive { nice: true };
     PerKnob {
         readers: match source.settings.io_threads {
@@ -236,20 +237,20 @@ fn ranges(lanes: &[Lane<'_>], sink: &Counters) -> PerKnob<KnobRange> {
 struct Stock {
     lanes: u32,
     readers_at_start: u32,
-    /// As many may read or send.
+    /// The number of threads that may read or send.
     threads: u32,
     streams_at_start: u32,
     streams_opened: u32,
     /// True if the sources lie in memory.
     is_memory: bool,
-    /// True if the streams were opened for a near path.
+    /// True if the connections were opened for a short path.
     is_near: bool,
 }
 
 impl Stock {
     fn readers(&self) -> KnobRange {
         if self.is_memory {
-            // One for each core, as reads never wait. Further threads are for streams, one for each.
+            // One for each core, as reads never wait. Further threads are for connections, one for each.
             return KnobRange::fixed(self.readers_at_start);
         }
         KnobRange::new(self.lanes, self.threads, self.readers_at_start)

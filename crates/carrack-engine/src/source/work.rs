@@ -10,13 +10,13 @@ use super::chunks::InChunk;
 use super::large_file::{LargeFile, NextStep, UnopenedFile};
 use crate::chunks::FILE_COSTS_BYTES;
 
-/// Something an I/O thread can do.
+/// A work item of an I/O thread.
 pub(super) enum ReadWork {
-    /// Read these small files and send them together.
+    /// Read these small files and send them in one bundle.
     Bundle(BundleWork),
     /// Open this large file, announce it, and queue its cursors.
     Open(UnopenedFile),
-    /// Send these bytes of a file once more, which the sink's storage does not hold as they were written.
+    /// Send these ranges of a file again, which the sink's storage does not hold as written.
     Refill(Arc<LargeFile>, RangeSet),
     /// Read some of a file's objects, one after the other.
     Cursor(Arc<LargeFile>, FileCursor),
@@ -28,20 +28,20 @@ pub(super) enum ReadWork {
     Damaged(Arc<LargeFile>, NextStep),
     /// Report that the sink could not get this object undamaged.
     GiveUp(SentObject),
-    /// Close a file that is done with.
+    /// Close a file that has ended.
     Close(Arc<LargeFile>),
-    /// Tell the sink which of these names are here.
+    /// Answer the sink's existence query.
     Stand(Stand),
 }
 
-/// A bundle and what belongs to it.
+/// A bundle to read.
 pub(super) struct BundleWork {
     pub(super) bundle: Bundle,
     /// The number of earlier reads.
     pub(super) attempts: u32,
     /// True if it is the rest of another bundle, which has had room and was charged.
     pub(super) is_rest: bool,
-    /// The chunk that it is of, if work comes so.
+    /// The chunk of the bundle, if the work comes in chunks.
     pub(super) chunk: Option<InChunk>,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct ObjectWork {
     pub(super) extent: ObjectExtent,
     /// The number of earlier reads.
     pub(super) attempts: u32,
-    /// Its place at the sink, where places are counted.
+    /// Its place at the sink, if places are counted.
     pub(super) place: Option<SinkPlace>,
 }
 
@@ -60,7 +60,7 @@ pub(super) struct ObjectWork {
 pub(super) enum SinkPlace {
     /// To this target of the sink.
     Target(TargetId),
-    /// To a file of which the sink has not said where it lies.
+    /// This file, whose layout the sink has not sent.
     File(FileId),
     /// Small files from this target of the source: they mostly go to one target at the sink too.
     Bundles(TargetId),
@@ -77,7 +77,7 @@ fn bundle_work_bytes(bundle: &Bundle) -> u64 {
 }
 
 impl SentObject {
-    /// Bytes of work that it was.
+    /// Returns its bytes of work.
     pub(super) fn work_bytes(&self) -> u64 {
         match self {
             SentObject::Bundle(_, parcel) => bundle_work_bytes(&parcel.bundle),
@@ -85,7 +85,7 @@ impl SentObject {
         }
     }
 
-    /// Returns its place at the sink, where places are counted.
+    /// Returns its place at the sink, if places are counted.
     pub(super) fn place(&self) -> Option<SinkPlace> {
         match self {
             SentObject::Bundle(target, ..) => Some(SinkPlace::Bundles(*target)),
@@ -107,7 +107,8 @@ impl BundleWork {
 }
 
 impl ReadWork {
-    /// The entries for which it takes room, if it came from the scan and has not been touched yet.
+    /// Returns the number of entries for which it takes room, if it came from the scan and has not been
+    /// touched yet.
     pub(super) fn fresh_entries(&self) -> usize {
         match self {
             ReadWork::Bundle(BundleWork { bundle, attempts: 0, is_rest: false, .. }) => bundle.entry_count,
@@ -116,7 +117,7 @@ impl ReadWork {
         }
     }
 
-    /// Bytes of work that it is, opening and reading small files included.
+    /// Returns its bytes of work, including the opening and reading of small files.
     pub(super) fn work_bytes(&self) -> u64 {
         match self {
             ReadWork::Bundle(parcel) => bundle_work_bytes(&parcel.bundle),
@@ -124,7 +125,7 @@ impl ReadWork {
         }
     }
 
-    /// About how many bytes it stands for.
+    /// Returns its approximate size in bytes.
     pub(super) fn bytes(&self) -> u64 {
         match self {
             ReadWork::Bundle(parcel) => parcel.bundle.content_bytes,

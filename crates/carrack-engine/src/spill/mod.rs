@@ -1,16 +1,17 @@
-//! Objects that can't go on go to flash (L9), and come back: at the source those that the sink has no room for, at the sink
-//! those that its storage does not take.
+//! Objects that wait are moved to flash (L9) and back: at the source objects for which the sink has no room,
+//! at the sink objects that its storage does not take yet.
 //!
-//! | room | what happens there |
+//! | module | contents |
 //! | --- | --- |
-//! | here | a lane's log, and the two threads that write it and bring back from it |
-//! | [`side`] | what the spill asks of a lane |
-//! | [`shelf`] | what lies on flash |
-//! | [`watch`] | what of an end is looked at to tell whether anything has to go there |
+//! | this module | a lane's log, and the two threads that write it and read it back |
+//! | [`side`] | the spill's interface to a lane |
+//! | [`shelf`] | the objects on flash |
+//! | [`watch`] | the measurements that decide on the use of flash |
 //!
-//! Whoever reads, receives or writes knows nothing of it. When slots run out and less goes on than usual ([`SpillGate`]), one
-//! thread takes the youngest of the objects that wait, writes it to the log and frees its slot; another one brings them back,
-//! the oldest first, in a few slots of its own. An end says what waits there in its [`SpillSide`].
+//! The threads that read, receive or write do not know the spill. When slots run out and throughput falls
+//! ([`SpillGate`]), one thread takes the youngest waiting objects, writes them to the log and frees their
+//! slots; the other reads them back, the oldest first, into a few slots of the spill. An end implements
+//! [`SpillSide`].
 
 mod shelf;
 mod side;
@@ -38,7 +39,8 @@ use shelf::{Held, Shelf};
 pub(crate) use side::{Moved, STAGING_SLOTS, SpillSide};
 use watch::Watch;
 
-/// Bytes of the tables of bundles on flash, at most: their entries stay in the source's memory, some four times as long.
+/// Bytes of the tables of bundles on flash, at most: their entries stay in the source's memory, about four
+/// times as large.
 const TABLE_BYTES_MAX: u64 = 16 << 20;
 
 /// One lane's log in one directory.
@@ -47,7 +49,7 @@ pub(crate) struct Spill<P> {
     log: Arc<SpillLog>,
     staging: SlotPool,
     shelf: Monitor<Shelf<P>>,
-    /// Rung when somebody finds no free slot, and when something waits that could go to flash.
+    /// Set when a thread finds no free slot, and when an object waits that could go to flash.
     bell: Monitor<bool>,
     budget: u64,
     is_open: AtomicBool,
@@ -56,8 +58,9 @@ pub(crate) struct Spill<P> {
     held_max: AtomicU64,
 }
 
-/// Each lane's logs: the directories are dealt out, to lanes whose slots lie at the disk's node if there are such, in parts where there are
-/// fewer directories than lanes. `tell` hears what a session goes without.
+/// Creates each lane's logs. The directories are dealt out, to lanes with slots at the disk's node if there
+/// are any. If there are fewer directories than lanes, they are split into parts. `tell` reports a directory
+/// that can't be used.
 pub(crate) fn spills<P: Copy + Eq + Hash>(
     directories: &[SpillDirectory],
     settings: &SpillSettings,
@@ -83,7 +86,7 @@ pub(crate) fn spills<P: Copy + Eq + Hash>(
     Ok(dealt)
 }
 
-/// As many parts of each directory as give every one of so many lanes one.
+/// Splits each directory into equal parts, so that every lane gets one.
 fn parts(directories: &[SpillDirectory], lanes: usize) -> Vec<SpillDirectory> {
     let count = lanes.div_ceil(directories.len().max(1)).max(1);
     let part = |at: &SpillDirectory| SpillDirectory { bytes: at.bytes / count as u64, ..at.clone() };
@@ -91,7 +94,7 @@ fn parts(directories: &[SpillDirectory], lanes: usize) -> Vec<SpillDirectory> {
 }
 
 impl<P: Copy + Eq + Hash> Spill<P> {
-    /// In this directory, which shall not be written more than `budget` bytes.
+    /// Creates a log in this directory, to which at most `budget` bytes are written.
     fn new(at: &SpillDirectory, budget: u64, slot_bytes: usize) -> Result<Spill<P>, SessionError> {
         let log = SpillLog::create(&at.directory, at.bytes, slot_bytes)?;
         let staging = SlotPool::new((STAGING_SLOTS * slot_bytes) as u64, slot_bytes)?;
@@ -109,34 +112,34 @@ impl<P: Copy + Eq + Hash> Spill<P> {
         })
     }
 
-    /// Slots of its own, beside those of the lane.
+    /// Slots of the spill, in addition to the lane's.
     pub(crate) fn slot_count(&self) -> usize {
         self.staging.slot_count()
     }
 
-    /// Whether what is in this slot has come back.
+    /// Returns true if the object in this slot was read back from flash.
     pub(crate) fn has_brought_back(&self, slot: &Slot) -> bool {
         ptr::addr_eq(slot.pool().memory(), self.staging.memory())
     }
 
-    /// Somebody finds no free slot.
+    /// Wakes the writing thread, as a thread found no free slot.
     pub(crate) fn ring(&self) {
         self.bell.release(|is_rung| *is_rung = true);
     }
 
-    /// Something waits.
+    /// Wakes the writing thread if flash is in use, as an object waits.
     pub(crate) fn something_waits(&self) {
         if self.is_open.load(Relaxed) {
             self.ring();
         }
     }
 
-    /// So many objects have gone on: as many may come back.
+    /// Notes that `count` objects have left the queue: as many may be read back.
     pub(crate) fn went_on(&self, count: usize) {
         self.shelf.release(|shelf| shelf.may_return(count));
     }
 
-    /// What was written, for people; nothing if nothing was.
+    /// Returns a report of the written bytes, or `None` if there are none.
     pub(crate) fn summary(&self) -> Option<String> {
         let (written, most) = (self.written_bytes.load(Relaxed), self.held_max.load(Relaxed));
         (written > 0).then(|| {
@@ -155,7 +158,7 @@ impl<P: Copy + Eq + Hash> Spill<P> {
         self.staging.close();
     }
 
-    /// The thread that writes: until the session ends, or the flash fails.
+    /// Runs the writing thread until the session ends, or the flash fails.
     pub(crate) fn write_out(&self, side: &impl SpillSide<Place = P>) {
         let mut gate = SpillGate::new(self.budget);
         let mut told = gate.verdict();
@@ -164,7 +167,7 @@ impl<P: Copy + Eq + Hash> Spill<P> {
             if let Some(window) = watch.look(side, self.log.free_count() < self.log.record_count()) {
                 gate.look(window);
             }
-            // Also that it is worn out, which turns out in between.
+            // The verdict may also change here because the write budget is used up.
             if gate.verdict() != told {
                 told = gate.verdict();
                 self.open(side, told == SpillVerdict::Spill);
@@ -200,7 +203,7 @@ impl<P: Copy + Eq + Hash> Spill<P> {
         })
     }
 
-    /// Writes the youngest object that waits; whether there may be more to do.
+    /// Writes the youngest waiting object. Returns true if there may be more to do.
     fn write_one(&self, side: &impl SpillSide<Place = P>, gate: &mut SpillGate) -> std::io::Result<bool> {
         let Some(record) = self.log.take() else { return Ok(false) };
         self.shelf.with(Shelf::expect);
@@ -220,16 +223,16 @@ impl<P: Copy + Eq + Hash> Spill<P> {
         drop(slot);
         self.table_bytes.fetch_add(header.table_len.into(), Relaxed);
         self.written_bytes.fetch_add(len as u64, Relaxed);
-        // Before it may come back.
+        // Before another thread may read it back.
         side.set_aside(place, header.object);
         let bytes = self.shelf.release(|shelf| shelf.put(Held { place, header, record, sum }));
         self.held_max.fetch_max(bytes, Relaxed);
         Ok(true)
     }
 
-    /// The thread that brings back, until the session ends.
+    /// Runs the reading thread until the session ends.
     pub(crate) fn bring_back(&self, side: &impl SpillSide<Place = P>) {
-        // The slot first: what is chosen then counts as on its way.
+        // The slot is leased first: an object counts as in flight once it is chosen.
         while let Ok(mut slot) = self.staging.lease()
             && let Ok(held) = self.shelf.take(|shelf| shelf.take_oldest(side))
         {

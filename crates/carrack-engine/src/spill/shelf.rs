@@ -1,4 +1,4 @@
-//! What lies on flash, by where it goes.
+//! The objects on flash, by their places.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
@@ -8,15 +8,15 @@ use carrack_wire::FrameHeader;
 
 use super::side::{STAGING_SLOTS, SpillSide};
 
-/// Objects on flash by where they go, the oldest first.
+/// Objects on flash by their places, the oldest first.
 pub(super) struct Shelf<P> {
     by_place: HashMap<P, VecDeque<(u64, Held<P>)>>,
     count: usize,
     bytes: u64,
-    /// The order in which they came.
+    /// The number of the next object, in the order of their arrival.
     next_turn: u64,
-    /// Objects that may come back: as many as have gone on since the first one was put here, so that what waits stays
-    /// little, and slots are for what comes.
+    /// Objects that may be read back: as many as have left the queue since the first object was put here. So
+    /// the queue stays short, and slots are free for new objects.
     may_return: usize,
 }
 
@@ -25,7 +25,7 @@ pub(super) struct Held<P> {
     pub(super) place: P,
     pub(super) header: FrameHeader,
     pub(super) record: SpillRecord,
-    /// Flash may forget, and the object's own check is not always made.
+    /// Flash may lose data, and the object may have no checksum.
     pub(super) sum: u128,
 }
 
@@ -36,14 +36,14 @@ impl<P> Default for Shelf<P> {
 }
 
 impl<P: Copy + Eq + Hash> Shelf<P> {
-    /// An object may come. Others that wait with it go on later: with the first of them it may return.
+    /// Prepares for an object. If it is the first, only objects that leave the queue from now on count.
     pub(super) fn expect(&mut self) {
         if self.count == 0 {
             self.may_return = 0;
         }
     }
 
-    /// Puts an object behind the others that go there; returns their bytes in all.
+    /// Adds an object behind the others of its place. Returns the bytes of all objects.
     pub(super) fn put(&mut self, held: Held<P>) -> u64 {
         self.bytes += u64::from(held.header.body_len);
         self.by_place.entry(held.place).or_default().push_back((self.next_turn, held));
@@ -52,12 +52,13 @@ impl<P: Copy + Eq + Hash> Shelf<P> {
         self.bytes
     }
 
-    /// So many more may come back.
+    /// Allows `count` more objects to be read back.
     pub(super) fn may_return(&mut self, count: usize) {
         self.may_return = (self.may_return + count).min(STAGING_SLOTS);
     }
 
-    /// The oldest one that may come back and has room where it goes; it is on its way from now on.
+    /// Takes the oldest object that may be read back and whose place has room. It counts as in flight from
+    /// now on.
     pub(super) fn take_oldest(&mut self, side: &impl SpillSide<Place = P>) -> Option<Held<P>> {
         if self.may_return == 0 {
             return None;
@@ -141,7 +142,7 @@ mod tests {
         }
     }
 
-    /// On a disk: memory need not know direct I/O. Some machines have nothing but memory.
+    /// A log on a disk: memory need not support direct I/O. Some machines have no disk.
     fn log() -> Option<Arc<SpillLog>> {
         let log = SpillLog::create(Path::new("/var/tmp"), 1 << 20, 4_096);
         log.inspect_err(|error| println!("skipped: {error}")).ok()
@@ -185,7 +186,7 @@ mod tests {
         let mut shelf = Shelf::default();
         shelf.may_return(3);
         shelf.expect();
-        // All others go on, and none follows.
+        // All others leave the queue, and no object follows.
         shelf.may_return(1);
         shelf.put(held(&log, 1, 10));
         assert_eq!(taken(&mut shelf, &Side(&[1])), [10]);

@@ -1,4 +1,4 @@
-//! A lane at one end, as the spill sees it.
+//! The spill's interface to a lane at one end.
 
 use std::hash::Hash;
 
@@ -9,58 +9,58 @@ use carrack_wire::FrameHeader;
 
 use crate::error::SessionError;
 
-/// Slots for what comes back: enough that the disk reads while objects go on.
+/// Slots for objects that are read back: enough that the disk reads while objects leave.
 pub(crate) const STAGING_SLOTS: usize = 8;
 
-/// Bytes in objects, from the beginning of a session.
+/// Bytes of objects since the start of a session.
 #[derive(Clone, Copy)]
 pub(crate) struct Moved {
     /// Into slots, from storage or from the network.
     pub(crate) came: u64,
-    /// To where they go next.
+    /// From there to the network or to storage.
     pub(crate) went: u64,
 }
 
-/// A lane at one end: what waits there, and where it goes on.
+/// A lane at one end: its waiting objects, and their places.
 pub(crate) trait SpillSide {
-    /// Where an object goes, as far as places have room of their own.
+    /// The place to which an object goes, if places have separate room.
     type Place: Copy + Eq + Hash;
 
-    /// Bytes that came and went so far.
+    /// Returns the bytes so far.
     fn moved(&self) -> Moved;
 
-    /// The part of those who fill slots that wait for one, 0 to 1.
+    /// Returns the part of the threads that fill slots, from 0 to 1, which wait for a slot.
     fn held_back(&self) -> f64;
 
-    /// Takes the youngest object that waits, if it is in a slot, `fit`, and more wait than are needed to go on meanwhile. What has
-    /// come back stays.
+    /// Takes the youngest waiting object if it is in a slot, `fit` accepts it, and enough others wait to keep
+    /// the lane busy. Objects that were read back stay.
     fn take_youngest(&self, fit: &dyn Fn(&FrameHeader) -> bool) -> Option<(Self::Place, FrameHeader, Slot)>;
 
-    /// It waits as before.
+    /// Returns the object to the queue.
     fn put_back(&self, place: Self::Place, header: FrameHeader, slot: Slot);
 
-    /// It is on flash, and its slot is free.
+    /// Notes that the object is on flash, and its slot is free.
     fn set_aside(&self, place: Self::Place, object: ObjectId);
 
-    /// Whether an object may come back that goes there.
+    /// Returns true if an object of that place may be read back.
     fn has_room(&self, place: Self::Place) -> bool;
 
-    /// One will.
+    /// Notes that an object of that place will be read back.
     fn departs(&self, place: Self::Place);
 
-    /// It waits again, before all others.
+    /// Adds the object before all others.
     fn bring_back(&self, place: Self::Place, header: FrameHeader, slot: Slot) -> Result<(), SessionError>;
 
-    /// It will not come back: the source reads it again.
+    /// Notes that the object is lost: the source reads it again.
     fn lost(&self, object: ObjectId);
 
-    /// What comes goes there from now on; or it does not any more.
+    /// Notes the start or the end of the use of flash.
     fn opened(&self, is_open: bool);
 
-    /// What a verdict means here, for people.
+    /// Returns the text for a verdict.
     fn words(&self, verdict: SpillVerdict) -> &'static str;
 
-    /// To the user, with `-v`.
+    /// Delivers a text to the user, with `-v`.
     fn tell(&self, text: String);
 
     /// Ends the session.

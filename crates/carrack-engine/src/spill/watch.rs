@@ -1,4 +1,4 @@
-//! What of an end is looked at to tell whether objects have to go to flash.
+//! The measurements of an end that decide on the use of flash.
 
 use std::time::{Duration, Instant};
 
@@ -6,13 +6,13 @@ use carrack_plan::SpillWindow;
 
 use super::side::{Moved, SpillSide};
 
-/// How often it is looked who waits.
+/// The interval of measurements.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Looks that make a window.
+/// Measurements in a window.
 const LOOKS: u32 = 4;
 
-/// Looks, from which windows are made.
+/// Collects measurements into windows.
 pub(super) struct Watch {
     due: Instant,
     began: Instant,
@@ -35,7 +35,7 @@ impl Watch {
         Instant::now() >= self.due
     }
 
-    /// A window, if one is over.
+    /// Returns a window, if one is complete.
     pub(super) fn look(&mut self, side: &impl SpillSide, is_holding: bool) -> Option<SpillWindow> {
         let now = Instant::now();
         if now < self.due {

@@ -1,4 +1,4 @@
-//! Names that are compared together, and by what they are remembered. Pure.
+//! Names that are compared together, and the keys under which equal entries are kept. Pure.
 
 use carrack_model::{ByteRange, RelPath};
 
@@ -7,7 +7,7 @@ use super::finding::path_of;
 use super::item::Item;
 use crate::examine::Sight;
 
-/// Some names of one directory. The path is that at the source, or beneath the place at the sink.
+/// Names of one directory. The path is that at the source, or beneath the place at the sink.
 #[derive(Default)]
 pub(super) struct Batch {
     pub(super) directory: Option<RelPath>,
@@ -29,7 +29,7 @@ impl Batch {
     }
 }
 
-/// What an equal entry is remembered by: it is another one once either file may have changed.
+/// Returns the key of an equal entry. It changes once either file may have changed.
 pub(super) fn key(
     index: u64,
     directory: &RelPath,
@@ -46,7 +46,8 @@ pub(super) fn key(
     number(&hasher)
 }
 
-/// The same of a range of a file that is compared with another one; small ones are not remembered by range.
+/// Returns the key of a range of a file that is compared with another file. Small files have no keys of
+/// ranges.
 pub(super) fn range_key(file: &FileCheck, range: ByteRange) -> Option<u128> {
     let key = file.item.key.filter(|_| file.item.size > RANGE_BYTES && !file.has_digest())?;
     let mut hasher = blake3::Hasher::new();

@@ -1,6 +1,7 @@
-//! The caller's part: which questions are asked next, and what the answers mean.
+//! The caller's part of a comparison: it chooses the next questions, and evaluates the answers.
 //!
-//! One thread. Questions are kept in the order in which they were asked; each end answers in that order, so that an answer needs no number.
+//! It runs on one thread. Questions are kept in their order; each end answers in that order, so that an
+//! answer needs no number.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -22,7 +23,7 @@ use crate::examine::{
     Walked,
 };
 
-/// Steps of the walk that are asked for ahead.
+/// Steps of the walk that are requested ahead.
 const WALKS_MAX: usize = 4;
 
 /// Bytes of the small files that are read for one question.
@@ -31,13 +32,13 @@ const READ_BYTES_MAX: u64 = 64 << 20;
 /// A line of a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManifestEntry {
-    /// Beneath the destination.
+    /// The path beneath the destination.
     pub path: RelPath,
-    /// BLAKE3 of the contents.
+    /// The BLAKE3 digest of the contents.
     pub digest: [u8; 32],
 }
 
-/// Compares one destination with all that should be there.
+/// Compares one destination with its sources or a manifest.
 pub struct Verifying<'a> {
     sink: &'a mut Examiner,
     kept: &'a mut Kept,
@@ -48,7 +49,7 @@ pub struct Verifying<'a> {
 }
 
 impl<'a> Verifying<'a> {
-    /// Nothing is compared yet; `told` gets what is found, one after the other.
+    /// Creates a comparison; `told` gets the findings, one after the other.
     pub fn new(
         sink: &'a mut Examiner,
         kept: &'a mut Kept,
@@ -58,22 +59,22 @@ impl<'a> Verifying<'a> {
         Verifying { sink, kept, checks, told, verified: Verified::default(), source_count: 0 }
     }
 
-    /// Compares these metadata of trees, and not the times alone.
+    /// Compares these metadata of trees too.
     pub fn checking(self, checks: MetadataChecks) -> Verifying<'a> {
         Verifying { checks, ..self }
     }
 
-    /// What came of it so far.
+    /// Returns the counts so far.
     pub fn verified(&self) -> Verified {
         self.verified
     }
 
-    /// Where in the destination the source `name` is, where it was copied by that name or under another one: a directory is
-    /// looked for by its name and is else the destination itself; anything else by its name where the destination is a
-    /// directory.
+    /// Returns the place in the destination of the source `name`, which was copied under this name or
+    /// another. A directory is searched by its name, and is otherwise the destination itself; another entry
+    /// is searched by its name if the destination is a directory.
     ///
     /// # Errors
-    /// Where one of the ends is gone; `name` may be no name.
+    /// Fails if an end is gone, or `name` is not a valid name.
     pub fn place(&mut self, source: &mut Examiner, name: &[u8]) -> Result<RelPath, SessionError> {
         let in_it = RelPath::root().join(name).map_err(bad_name)?;
         let itself = look(RelPath::root(), vec![[][..].into()]);
@@ -85,10 +86,10 @@ impl<'a> Verifying<'a> {
         Ok(if goes_in { in_it } else { RelPath::root() })
     }
 
-    /// Compares what `source` has with what is at `place` in the destination; with `extra` also the other way round.
+    /// Compares the tree of `source` with `place` in the destination; with `extra` also the other way round.
     ///
     /// # Errors
-    /// Where one of the ends is gone, and by a signal. What was found until then was told.
+    /// Fails if an end is gone, and by a signal. Earlier findings were reported.
     pub fn tree(&mut self, source: &mut Examiner, place: &RelPath, extra: bool) -> Result<(), SessionError> {
         self.source_count += 1;
         self.run(Some(source), place, Feed::Walk { of: Side::Source, asked: 0, is_over: false })?;
@@ -98,11 +99,11 @@ impl<'a> Verifying<'a> {
         Ok(())
     }
 
-    /// Compares the bytes of `part` of a file with those at the same place of the file at `place` in the destination; `shown` is the source's
-    /// path for people.
+    /// Compares the bytes of `part` of a file with the same range of the file at `place` in the destination;
+    /// `shown` is the source's path for messages.
     ///
     /// # Errors
-    /// As [`Verifying::tree`]; where the source is no regular file, or ends before the part.
+    /// As [`Verifying::tree`]; also if the source is no regular file, or ends before the part.
     pub fn part(
         &mut self,
         source: &mut Examiner,
@@ -143,7 +144,7 @@ impl<'a> Verifying<'a> {
     /// Compares the files of a manifest with those of the destination.
     ///
     /// # Errors
-    /// As [`Verifying::tree`]; and the first error of `entries`, which ends it.
+    /// As [`Verifying::tree`]; also the first error of `entries`, which ends the comparison.
     pub fn manifest(
         &mut self,
         entries: &mut dyn Iterator<Item = io::Result<ManifestEntry>>,
@@ -174,31 +175,31 @@ impl<'a> Verifying<'a> {
     }
 }
 
-/// Where names come from.
+/// The origin of names.
 enum Feed<'f> {
-    /// From a walk through one end.
+    /// A walk through one end.
     Walk { of: Side, asked: usize, is_over: bool },
-    /// Only this part of a file.
+    /// A part of one file.
     Part(Option<Box<FileCheck>>),
     Lines {
         entries: &'f mut (dyn Iterator<Item = io::Result<ManifestEntry>> + 'f),
-        /// The first of the next batch.
+        /// The first line of the next batch.
         next: Option<ManifestEntry>,
     },
 }
 
-/// What is asked, of one end or both.
+/// A step of the comparison, with a question to one end or both.
 enum Step {
     WalkOn,
-    /// What stands at these names?
+    /// Examine these names.
     Look(Batch),
-    /// Small files are read.
+    /// Read these small files.
     Read(Batch),
-    /// The next range of a file.
+    /// Compare the next range of a file.
     Ranges(u64),
-    /// A range of a file.
+    /// Compare a range of a file.
     Pieces(u64, PieceRange),
-    /// Which of these names of the sink does the source not have?
+    /// Find the names of the sink that the source does not have.
     Extra(Batch),
 }
 
@@ -209,9 +210,9 @@ struct Run<'r, 'a> {
     feed: Feed<'r>,
     index: u64,
     links: HardLinks,
-    /// In order.
+    /// Steps with open questions, in their order.
     asked: VecDeque<Step>,
-    /// To be asked before anything new is looked for.
+    /// Steps that come before new names.
     waiting: VecDeque<Step>,
     files: HashMap<u64, FileCheck>,
     next_file: u64,
@@ -303,7 +304,7 @@ impl Run<'_, '_> {
         self.source.as_deref_mut().ok_or(SessionError::Internal)
     }
 
-    /// The same of the source, if there is one, and of the sink, where it has another directory.
+    /// Asks the source, if there is one, and the sink, each with its own path of the directory.
     fn ask_both(
         &mut self,
         directory: RelPath,
@@ -316,7 +317,7 @@ impl Run<'_, '_> {
         self.all.sink.ask(question(there))
     }
 
-    /// The next range of a file that an earlier run did not find equal.
+    /// Compares the next range of a file that an earlier run did not find equal.
     fn ask_range(&mut self, id: u64) -> Result<(), SessionError> {
         let Some(file) = self.files.get_mut(&id) else { return Ok(()) };
         while let Some(range) = file.next_range() {
@@ -367,7 +368,7 @@ impl Run<'_, '_> {
             Walked::Skipped { path, what } if side == Side::Source => {
                 self.tell(path, Difference::Skipped { what });
             }
-            // By an end that does not compare them.
+            // An end of an older version does not compare them.
             Walked::Skipped { .. } => {}
         }
         Ok(())
@@ -397,7 +398,7 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    /// Tells what differs but the contents; whether anything does.
+    /// Reports differences of metadata. Returns true if there are any.
     fn other_metadata(&mut self, directory: &RelPath, name: &[u8], here: &Sight, there: &Sight) -> bool {
         if here.standing != there.standing {
             return false;
@@ -411,7 +412,7 @@ impl Run<'_, '_> {
         is_other
     }
 
-    /// Small files are gathered.
+    /// Reads a file unless an earlier run found it equal. Small files are gathered.
     fn read_if_unknown(&mut self, directory: &RelPath, item: Item, small: &mut Batch) {
         if item.key.is_some_and(|key| self.all.kept.has(key)) {
             self.all.verified.known += 1;
@@ -470,7 +471,7 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    /// Where does it differ?
+    /// Compares a file in pieces to find the differing ranges.
     fn compare_pieces(&mut self, directory: &RelPath, item: Item) {
         self.files.insert(self.next_file, FileCheck::new(directory.clone(), item));
         self.waiting.push_back(Step::Ranges(self.next_file));
@@ -500,7 +501,7 @@ impl Run<'_, '_> {
         let Some(file) = self.files.get_mut(&id) else { return };
         let is_second_look = of.piece_bytes == PIECE_BYTES_MIN;
         if found.is_empty() && is_second_look {
-            // It differed before: that it does not now is no proof of anything.
+            // The first look found a difference, and an equal second look proves nothing.
             file.tell(of.range);
         }
         if found.is_empty()
@@ -527,14 +528,14 @@ impl Run<'_, '_> {
             Some(what) => self.differs(&file.directory, &file.item, what),
             None => {
                 self.keep(file.item.key);
-                // Of a part, what it has.
+                // Only the part counts.
                 file.item.size = self.all.verified.part.map_or(file.item.size, |part| part.len);
                 self.equal(&file.item);
             }
         }
     }
 
-    /// Its contents are; it was told if anything else is not.
+    /// Counts an item with equal contents, unless a difference of its metadata was reported.
     fn equal(&mut self, item: &Item) {
         if !item.is_told {
             self.all.verified.equal += 1;
@@ -551,7 +552,7 @@ impl Run<'_, '_> {
     fn differs(&mut self, directory: &RelPath, item: &Item, what: Difference) {
         let path = self.path_at_sink(directory, &item.name);
         match item.is_told {
-            // It is counted.
+            // The difference of its metadata was counted.
             true => (self.all.told)(Finding { path, what }),
             false => self.tell(path, what),
         }
@@ -570,7 +571,7 @@ impl Run<'_, '_> {
     }
 }
 
-/// The next lines that are about one directory.
+/// Returns the next lines of the manifest in one directory.
 fn next_lines(
     entries: &mut dyn Iterator<Item = io::Result<ManifestEntry>>,
     next: &mut Option<ManifestEntry>,
@@ -602,7 +603,7 @@ fn is_directory(sight: Option<&Sight>) -> bool {
     sight.is_some_and(|sight| sight.standing == Standing::Is(BrowsedKind::Directory))
 }
 
-/// What a file has of a part.
+/// Returns the range of a part in the source's file.
 fn part_of(here: &Sight, part: PartialRange, shown: &[u8]) -> Result<ByteRange, SessionError> {
     let shown = escape(shown);
     let hint = "name one regular file that has that part, or leave --offset and --length out";
@@ -625,7 +626,7 @@ fn walk_on(beneath: RelPath) -> Question {
     Question::WalkOn { beneath, specials: true }
 }
 
-/// What stands at these names, and nothing else.
+/// Returns the question about these names, without contents and metadata.
 fn look(directory: RelPath, names: Vec<Box<[u8]>>) -> Question {
     Question::Look { directory, names, digests: false, metadata: None }
 }
@@ -635,7 +636,7 @@ fn pieces_of(file: &FileCheck, range: ByteRange, piece_bytes: u32) -> PieceRange
     PieceRange { directory, name, file_size: file.item.size, range, piece_bytes, by_itself: file.is_part() }
 }
 
-/// A path of the source, as it is at the sink.
+/// Returns the path at the sink of a path of the source.
 fn at_place(place: &RelPath, path: &RelPath) -> Result<RelPath, SessionError> {
     match (place.is_root(), path.is_root()) {
         (true, _) => Ok(path.clone()),
@@ -644,7 +645,7 @@ fn at_place(place: &RelPath, path: &RelPath) -> Result<RelPath, SessionError> {
     }
 }
 
-/// The other way round.
+/// Returns the path of the source of a path at the sink.
 fn from_place(place: &RelPath, path: &RelPath) -> Result<RelPath, SessionError> {
     let rest = path.as_bytes().strip_prefix(place.as_bytes()).ok_or(SessionError::Internal)?;
     RelPath::new(rest.strip_prefix(b"/").unwrap_or(rest)).map_err(bad_name)

@@ -1,4 +1,4 @@
-//! One end of a comparison, here or far.
+//! One end of a comparison, on this host or far.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -13,15 +13,16 @@ use crate::role::Role;
 use crate::session::verify::{FarExaminer, wait};
 use crate::settings::Peer;
 
-/// Whoever waits here looks around this often, whether or not anything wakes it.
+/// The longest sleep of a waiting caller.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
-/// How an end is examined.
+/// The options of an end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Examination {
-    /// It is the destination: a link that leads to a directory is followed.
+    /// True for the destination: a link that leads to a directory is followed.
     pub is_destination: bool,
-    /// Files are read past the page cache where the file system can: what is told is what the storage holds.
+    /// True to read files past the page cache, if the file system supports it: findings are about the storage
+    /// then.
     pub past_cache: bool,
     /// Threads that read; 0 to choose.
     pub threads: usize,
@@ -39,29 +40,29 @@ enum End {
 }
 
 impl Examiner {
-    /// Of a path of this host.
+    /// Opens a path of this host.
     ///
     /// # Errors
-    /// Where threads or memory can't be had. A path at which nothing stands is one of the answers.
+    /// Fails if threads or memory are not available. A path without an entry is an answer.
     pub fn here(path: &Path, how: Examination, abort: &Abort) -> Result<Examiner, SessionError> {
         let top = Top::open(&Base::Anywhere, path, how.is_destination);
         Ok(Examiner { end: End::Here(Bench::new(top, how.manners())?, abort.clone()), role: how.role() })
     }
 
-    /// Of a path where `peer` leads to, which runs [`crate::serve`].
+    /// Opens a path at the host of `peer`, which runs [`crate::serve`].
     ///
     /// # Errors
-    /// Where the other end does not answer. That it refuses is heard at the first question.
+    /// Fails if the other end does not answer. A refusal comes with the first answer.
     pub fn at(peer: Peer, path: &Path, how: Examination, abort: &Abort) -> Result<Examiner, SessionError> {
         let far = FarExaminer::call(peer, path, how.is_destination, how.manners(), abort)
             .map_err(|error| at(how.role(), error))?;
         Ok(Examiner { end: End::Far(Box::new(far)), role: how.role() })
     }
 
-    /// Leaves it in good order, when everything that was asked is answered.
+    /// Ends the session after the last answer.
     ///
     /// # Errors
-    /// Where the other end is gone; all that it said stands.
+    /// Fails if the other end is gone; its earlier answers are valid.
     pub fn end(self) -> Result<(), SessionError> {
         match self.end {
             End::Here(..) => Ok(()),
@@ -100,7 +101,7 @@ impl Examiner {
         }
     }
 
-    /// The answer to the oldest question.
+    /// Returns the answer to the oldest question.
     fn hear(&mut self) -> Result<Answer, SessionError> {
         let (bench, abort) = match &mut self.end {
             End::Far(far) => return far.hear().map_err(|error| at(self.role, error)),
@@ -121,7 +122,7 @@ impl Examiner {
     }
 }
 
-/// Of two far ends, people want to know which one it was.
+/// Adds the role of a far end to its error, as there may be two of them.
 fn at(role: Role, error: SessionError) -> SessionError {
     match error {
         SessionError::Interrupted => error,

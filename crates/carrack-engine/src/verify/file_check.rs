@@ -1,4 +1,4 @@
-//! One file whose pieces are compared: how far that is, and where it differs.
+//! The comparison of one file by pieces: its progress, and the differing ranges.
 
 use std::mem;
 
@@ -12,20 +12,20 @@ use crate::examine::{PIECE_BYTES_MAX, PIECE_BYTES_MIN, PIECES_MAX};
 /// Bytes of one question about a large file: at 50 MB/s, five seconds.
 pub(super) const RANGE_BYTES: u64 = PIECES_MAX * PIECE_BYTES_MAX as u64 / 4;
 
-/// Ranges that are told of one file.
+/// Ranges that are reported for one file.
 const RANGES_MAX: usize = 1_000;
 
-/// Pieces of 1 MiB that are looked into.
+/// Pieces of 1 MiB that are compared in smaller pieces.
 const NARROWED_MAX: u32 = 64;
 
 /// A file at both ends, or at the sink and in a manifest.
 pub(super) struct FileCheck {
-    /// At the source.
+    /// Its path at the source.
     pub(super) directory: RelPath,
     pub(super) item: Item,
-    /// What is known of it, where a digest is to be met.
+    /// The manifest's digest, and the digest of the pieces so far.
     wanted: Option<([u8; 32], FileDigest)>,
-    /// It is the end of a part of the file, and nothing behind it is compared.
+    /// True for a part of the file: bytes after its end are not compared.
     is_part: bool,
     next_offset: u64,
     open_count: u32,
@@ -36,7 +36,8 @@ pub(super) struct FileCheck {
 }
 
 impl FileCheck {
-    /// Nothing of it was compared; with the item's digest if it has one, and not with a file.
+    /// Starts the comparison of a file, with the item's digest if it has one, and otherwise with another
+    /// file.
     pub(super) fn new(directory: RelPath, item: Item) -> FileCheck {
         let wanted = item.digest.map(|digest| (digest, FileDigest::new(item.size)));
         FileCheck {
@@ -53,17 +54,17 @@ impl FileCheck {
         }
     }
 
-    /// Of a part of the file alone, up to the item's size.
+    /// Restricts the comparison to the part from `offset` to the item's size.
     pub(super) fn from(self, offset: u64) -> FileCheck {
         FileCheck { next_offset: offset, is_part: true, ..self }
     }
 
-    /// Whether only a part of the file is compared.
+    /// Returns true if only a part of the file is compared.
     pub(super) fn is_part(&self) -> bool {
         self.is_part
     }
 
-    /// The next range that is to be asked for.
+    /// Returns the next range to compare.
     pub(super) fn next_range(&mut self) -> Option<ByteRange> {
         if self.next_offset >= self.item.size || self.problem.is_some() {
             return None;
@@ -73,32 +74,32 @@ impl FileCheck {
         Some(range)
     }
 
-    /// Another question about it was asked, or is about to be.
+    /// Counts a question.
     pub(super) fn ask(&mut self) {
         self.open_count += 1;
     }
 
-    /// One was answered.
+    /// Counts an answer.
     pub(super) fn answered(&mut self) {
         self.open_count -= 1;
     }
 
-    /// Whether it is compared with a digest and not with a file.
+    /// Returns true if it is compared with a digest and not with a file.
     pub(super) fn has_digest(&self) -> bool {
         self.wanted.is_some()
     }
 
-    /// Whether nothing is left to be asked.
+    /// Returns true if no question is left.
     pub(super) fn is_done(&self) -> bool {
         self.open_count == 0 && (self.next_offset >= self.item.size || self.problem.is_some())
     }
 
-    /// One end can't read it.
+    /// Notes an end that can't read it.
     pub(super) fn fail(&mut self, side: Side, detail: String) {
         self.problem.get_or_insert((side, detail));
     }
 
-    /// Of a file that is compared with a digest: the values of pieces from `offset` on.
+    /// Adds the chaining values of consecutive pieces, if the file is compared with a digest.
     pub(super) fn add_values(&mut self, pieces: impl Iterator<Item = (ByteRange, [u8; 32])>) {
         let Some((_, digest)) = &mut self.wanted else { return };
         for (range, value) in pieces {
@@ -108,7 +109,8 @@ impl FileCheck {
         }
     }
 
-    /// A piece differs. Whether it is to be looked into; else it is told as it is.
+    /// Notes a piece that differs. Returns true if it should be compared in smaller pieces; otherwise it is
+    /// reported as a whole.
     pub(super) fn differs(&mut self, range: ByteRange, piece_bytes: u32) -> bool {
         if piece_bytes > PIECE_BYTES_MIN && self.narrowed_count < NARROWED_MAX {
             self.narrowed_count += 1;
@@ -118,7 +120,7 @@ impl FileCheck {
         false
     }
 
-    /// This range is told.
+    /// Adds a range to the report.
     pub(super) fn tell(&mut self, range: ByteRange) {
         let is_full = self.ranges.len() >= RANGES_MAX;
         match self.ranges.last_mut().filter(|last| last.end() == Some(range.offset)) {
@@ -128,7 +130,7 @@ impl FileCheck {
         }
     }
 
-    /// What is wrong with it in the end; it is not asked again.
+    /// Takes the difference that was found.
     pub(super) fn difference(&mut self) -> Option<Difference> {
         if let Some((side, detail)) = self.problem.take() {
             return Some(Difference::Unreadable { side, detail });
@@ -145,7 +147,7 @@ impl FileCheck {
     }
 }
 
-/// In order, neighbours as one.
+/// Returns the ranges in order, with neighbours joined.
 fn joined(mut ranges: Vec<ByteRange>) -> Vec<ByteRange> {
     ranges.sort_unstable();
     let mut joined: Vec<ByteRange> = Vec::with_capacity(ranges.len());

@@ -6,100 +6,102 @@ use serde::Serialize;
 
 use super::metadata::MetadataDifference;
 
-/// Something that is not as it should be, or that can't be told.
+/// A difference, or an entry that can't be compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Beneath the destination, empty for the destination itself; with [`Difference::Unwalked`], and what an older end skipped, as the end
-    /// knows it that met it. Bytes, not for a terminal as they are.
+    /// The path beneath the destination, empty for the destination itself. With [`Difference::Unwalked`], and
+    /// for entries that an older end skipped, the path at that end. Bytes, which must be escaped for a
+    /// terminal.
     pub path: Box<[u8]>,
-    /// What is wrong.
+    /// The difference.
     pub what: Difference,
 }
 
-/// What is wrong with one entry.
+/// The difference of one entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Difference {
-    /// Nothing stands at the destination.
+    /// The destination has no such entry.
     Missing,
-    /// Nothing stands at the source.
+    /// The source has no such entry.
     Extra,
-    /// They are not of one kind.
+    /// The entries are of different kinds.
     Kind {
-        /// What it should be.
+        /// The kind at the source.
         source: BrowsedKind,
-        /// What it is.
+        /// The kind at the destination.
         sink: BrowsedKind,
     },
     /// A file of another size.
     Size {
-        /// Bytes that it should have.
+        /// Bytes at the source.
         source: u64,
-        /// Bytes that it has.
+        /// Bytes at the destination.
         sink: u64,
     },
     /// A file with other contents.
     Content {
-        /// Where, in order. They begin and end at multiples of 1 KiB, or of 1 MiB where very much of the file differs; of a part counted from
-        /// its beginning.
+        /// The differing ranges, in order. They begin and end at multiples of 1 KiB, or of 1 MiB if very much
+        /// of the file differs; in a part these are counted from its beginning.
         ranges: Vec<ByteRange>,
-        /// There are more.
+        /// True if there are more.
         is_cut: bool,
     },
     /// A file with another digest than the manifest's.
     Digest,
-    /// A link that leads elsewhere.
+    /// A link with another target.
     Link,
     /// A device of another kind, or with other numbers.
     Device,
-    /// Metadata that are not the same. The contents may differ, too, which is told apart.
+    /// Different metadata. A difference of contents is reported separately.
     Metadata(Vec<MetadataDifference>),
-    /// It can't be read, or changed meanwhile.
+    /// The entry can't be read, or changed meanwhile.
     Unreadable {
-        /// At which end.
+        /// The end with the error.
         side: Side,
-        /// Why, in words.
+        /// The reason as a text.
         detail: String,
     },
-    /// A directory can't be listed, or an entry of it not looked at.
+    /// A directory that can't be listed, or an entry of a directory that can't be examined.
     Unwalked {
-        /// At which end.
+        /// The end with the error.
         side: Side,
-        /// Why, in words.
+        /// The reason as a text.
         detail: String,
     },
-    /// A pipe, socket or device of the source that the destination does not have, or that an older end does not compare.
+    /// A pipe, socket or device of the source that the destination does not have, or that an older end does
+    /// not compare.
     Skipped {
-        /// What it is, such as "a socket".
+        /// The kind, such as "a socket".
         what: String,
     },
 }
 
-/// What came of it.
+/// The counts of a comparison.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Verified {
-    /// Entries that are as they should be: files, directories and links.
+    /// Entries without a difference: files, directories and links.
     pub equal: u64,
-    /// Of those, files that an earlier run had compared and nobody has changed since.
+    /// Files among them that an earlier run had compared, and that have not changed since.
     pub known: u64,
     /// Bytes of files that are equal.
     pub bytes_equal: u64,
-    /// Bytes that this run had the destination read.
+    /// Bytes that this run has read at the destination.
     pub bytes_read: u64,
-    /// Entries that differ, missing ones among them; each once, whatever differs of it.
+    /// Entries that differ, including missing ones; each counts once.
     pub differing: u64,
-    /// Entries at the destination that the source does not have; counted where they were asked for.
+    /// Entries at the destination that the source does not have, if they were searched.
     pub extra: u64,
-    /// Entries that can't be compared, because one end can't read them.
+    /// Entries that can't be read at one of the ends.
     pub unreadable: u64,
     /// Pipes, sockets and devices of the source that the destination does not have.
     pub skipped: u64,
-    /// The part of a file that was compared, and nothing else; nothing where all was.
+    /// The part of a file that was compared; `None` for whole files.
     #[serde(skip)]
     pub part: Option<ByteRange>,
 }
 
 impl Verified {
-    /// Entries that are not as they should be.
+    /// Entries with a difference or an error.
     pub fn failed(&self) -> u64 {
         self.differing + self.extra + self.unreadable
     }

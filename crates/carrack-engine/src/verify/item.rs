@@ -1,20 +1,20 @@
-//! One name that is compared.
+//! One name in a comparison.
 
-/// One of the names, as far as it is known.
+/// One name, with the facts so far.
 pub(super) struct Item {
     pub(super) name: Box<[u8]>,
-    /// Bytes, once it was looked at.
+    /// Its size in bytes, once it was examined.
     pub(super) size: u64,
-    /// By which it is remembered.
+    /// The key under which it is kept once it is equal.
     pub(super) key: Option<u128>,
-    /// What a manifest says.
+    /// The digest in the manifest.
     pub(super) digest: Option<[u8; 32]>,
-    /// Its metadata differ: it is told and counted, whatever its contents are.
+    /// True if a difference of its metadata was reported and counted.
     pub(super) is_told: bool,
 }
 
 impl Item {
-    /// Of which nothing but the name is known, and what a manifest says.
+    /// Creates an item that was not examined.
     pub(super) fn new(name: Box<[u8]>, digest: Option<[u8; 32]>) -> Item {
         Item { name, size: 0, key: None, digest, is_told: false }
     }

@@ -1,4 +1,4 @@
-//! What two looks at one name say together. Pure.
+//! The verdict on a name from the states at both ends. Pure.
 
 use carrack_model::{ByteRange, Side, Special};
 use carrack_storage::BrowsedKind;
@@ -6,18 +6,18 @@ use carrack_storage::BrowsedKind;
 use super::finding::Difference;
 use crate::examine::{Sight, Standing};
 
-/// What is to be done about a name.
+/// The verdict on a name.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It is as it should be.
+    /// It has no difference.
     Equal,
-    /// A file that has to be read.
+    /// A file whose contents must be compared.
     Read,
-    /// It is not, or can't be compared.
+    /// It differs, or can't be compared.
     Differs(Difference),
 }
 
-/// By a look at both ends.
+/// Judges by the states at both ends.
 pub(super) fn judge(source: &Sight, sink: &Sight) -> Verdict {
     let kinds = match (&source.standing, &sink.standing) {
         (Standing::Nothing, _) => return unreadable(Side::Source, "it vanished meanwhile"),
@@ -43,7 +43,7 @@ pub(super) fn judge(source: &Sight, sink: &Sight) -> Verdict {
     }
 }
 
-/// By a look at both ends of which the part of a file that ends at `end` counts: the source has it.
+/// Judges the part of a file that ends at `end`, which the source has.
 pub(super) fn judge_part(source: &Sight, sink: &Sight, end: u64) -> Verdict {
     match judge(source, sink) {
         Verdict::Differs(Difference::Size { .. }) if sink.size >= end => Verdict::Read,
@@ -54,7 +54,8 @@ pub(super) fn judge_part(source: &Sight, sink: &Sight, end: u64) -> Verdict {
     }
 }
 
-/// What is not at the sink. Devices, pipes and sockets a copy leaves out unless it is told not to.
+/// Returns the difference for an entry that the sink does not have. A copy skips devices, pipes and sockets
+/// by default.
 fn missing(kind: BrowsedKind) -> Difference {
     let skipped = |what: &str| Difference::Skipped { what: what.into() };
     match kind {
@@ -65,12 +66,12 @@ fn missing(kind: BrowsedKind) -> Difference {
     }
 }
 
-/// An end that does not say which device it has is taken at its word that it has one.
+/// An end that does not send the number of a device is assumed to have the same device.
 fn are_others(source: Option<Special>, sink: Option<Special>) -> bool {
     source.zip(sink).is_some_and(|(source, sink)| source != sink)
 }
 
-/// By a look at the sink: a manifest names files only.
+/// Judges by the state at the sink: a manifest names files only.
 pub(super) fn judge_listed(sink: &Sight) -> Verdict {
     match &sink.standing {
         Standing::Nothing => Verdict::Differs(Difference::Missing),
@@ -80,7 +81,7 @@ pub(super) fn judge_listed(sink: &Sight) -> Verdict {
     }
 }
 
-/// What reading a file of `size` bytes gave, where it was small enough to be read as a whole.
+/// Returns the digest of a file of `size` bytes that was small enough to be read as a whole.
 pub(super) fn digest_of(sight: &Sight, size: u64, side: Side) -> Result<[u8; 32], Difference> {
     match (&sight.standing, sight.digest) {
         (Standing::Unreadable(detail), _) => Err(Difference::Unreadable { side, detail: detail.clone() }),
@@ -93,7 +94,7 @@ fn unreadable(side: Side, detail: &str) -> Verdict {
     Verdict::Differs(Difference::Unreadable { side, detail: detail.to_owned() })
 }
 
-/// The ranges whose values are not the same.
+/// Returns the ranges with different values.
 pub(super) fn differing(
     pieces: impl Iterator<Item = ByteRange>,
     source: &[[u8; 32]],

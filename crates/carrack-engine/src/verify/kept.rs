@@ -1,9 +1,11 @@
-//! What earlier runs of a comparison found equal, in a file: the same command goes on where it was interrupted.
+//! The entries that earlier runs of a comparison found equal, in a file: the same command continues after an
+//! interruption.
 //!
-//! A header of 48 bytes (16 of magic, 32 of what is compared), then blocks: the number of keys (u32, little-endian), 16 bytes of
-//! BLAKE3 over that number and the keys, and the keys, 16 bytes each in rising order. Appended only; at the next opening
-//! blocks are gathered into large ones, in a new file that takes the old one's place. What a crash cut off fails its
-//! check, and is compared again. Memory: 16 bytes for each 256 keys, and one large block while the file is opened.
+//! A header of 48 bytes (16 of magic, 32 of the comparison's identity), then blocks: the number of keys (u32,
+//! little-endian), 16 bytes of BLAKE3 over that number and the keys, and the keys, 16 bytes each in rising
+//! order. The file is only appended to; at the next opening blocks are merged into large ones, in a new file
+//! that replaces the old file. A block that a crash cut off fails its check, and its entries are compared
+//! again. Memory: 16 bytes for each 256 keys, and one large block while the file is opened.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -25,29 +27,29 @@ const BLOCK_KEYS_MAX: usize = 4 << 20;
 /// Keys that are searched in one read.
 const FENCE_KEYS: usize = 256;
 
-/// A new block is written when so many keys wait, or the first has waited for so long.
+/// The number of waiting keys, and the time since the last block, at which a new block is written.
 const WAITING_KEYS_MAX: usize = 4_096;
 const WAITING: Duration = Duration::from_secs(1);
 
-/// Why there is no such file.
+/// The reason why the file can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum KeptError {
-    /// What the system says.
+    /// An error of the system.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// It is about something else.
+    /// The file belongs to another comparison.
     #[error("it is the state of another comparison, or no state at all")]
     Other,
-    /// Another process has it.
+    /// Another process has locked it.
     #[error("another carrack uses it")]
     InUse,
 }
 
-/// What is known to be equal; [`Kept::nothing`] remembers nothing.
+/// The known equal entries; [`Kept::nothing`] keeps none.
 #[derive(Debug, Default)]
 pub struct Kept {
     store: Option<Store>,
-    /// Why no more is remembered.
+    /// The reason why no more entries are kept.
     trouble: Option<io::Error>,
 }
 
@@ -55,14 +57,14 @@ pub struct Kept {
 struct Store {
     file: File,
     path: PathBuf,
-    /// Of earlier runs.
+    /// Blocks of earlier runs.
     blocks: Vec<Block>,
     end: u64,
     waiting: Vec<u128>,
     written_at: Instant,
 }
 
-/// Where a block's keys are, and every 256th of them.
+/// The place of a block's keys, and every 256th key.
 #[derive(Debug)]
 struct Block {
     offset: u64,
@@ -71,15 +73,15 @@ struct Block {
 }
 
 impl Kept {
-    /// Nothing is known, and nothing remembered.
+    /// Knows and keeps no entries.
     pub fn nothing() -> Kept {
         Kept::default()
     }
 
-    /// Opens or creates the file at `path`; `identity` says what is compared.
+    /// Opens or creates the file at `path`; `identity` identifies the comparison.
     ///
     /// # Errors
-    /// [`KeptError`]; an existing file is not touched then.
+    /// [`KeptError`]; an existing file is not changed then.
     pub fn open(path: &Path, identity: &[u8; 32]) -> Result<Kept, KeptError> {
         let file = options().create(true).truncate(false).open(path)?;
         lock(&file)?;
@@ -91,7 +93,7 @@ impl Kept {
         Ok(Kept { store: Some(store), trouble: None })
     }
 
-    /// Whether an earlier run kept this.
+    /// Returns true if an earlier run kept this key.
     pub(super) fn has(&mut self, key: u128) -> bool {
         let Some(store) = &self.store else { return false };
         match store.has(key) {
@@ -103,7 +105,7 @@ impl Kept {
         }
     }
 
-    /// Keeps it.
+    /// Keeps a key.
     pub(super) fn add(&mut self, key: u128) {
         let Some(store) = &mut self.store else { return };
         if let Err(error) = store.add(key) {
@@ -114,7 +116,7 @@ impl Kept {
     /// Leaves the file for another run.
     ///
     /// # Errors
-    /// Why not everything is in it.
+    /// The reason why not all keys are in it.
     pub fn keep(mut self) -> io::Result<()> {
         if let Some(store) = &mut self.store {
             store.write_waiting()?;
@@ -122,15 +124,15 @@ impl Kept {
         self.trouble.map_or(Ok(()), Err)
     }
 
-    /// Removes the file: everything is equal.
+    /// Removes the file, as everything is equal.
     ///
     /// # Errors
-    /// What `unlink` says.
+    /// Those of `unlink`.
     pub fn remove(self) -> io::Result<()> {
         self.store.map_or(Ok(()), |store| fs::remove_file(store.path))
     }
 
-    /// What is in the file by now stays; nothing is read of it or added any more.
+    /// Stops reading and writing the file, whose present keys stay.
     fn give_up(&mut self, error: io::Error) {
         self.store = None;
         self.trouble.get_or_insert(error);
@@ -147,7 +149,7 @@ impl Store {
         Store { file, path, blocks, end, waiting: Vec::new(), written_at: Instant::now() }
     }
 
-    /// Gathers what is in the file into large blocks of a new one.
+    /// Merges the blocks of the file into large blocks of a new file.
     fn go_on(old: &File, path: &Path, header: &[u8]) -> Result<Store, KeptError> {
         let mut reader = BufReader::new(old);
         let mut found = vec![0; HEADER_BYTES as usize];
@@ -172,7 +174,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Writes a block of its own, in which keys are looked for.
+    /// Writes a block that can be searched.
     fn gather(&mut self, mut keys: Vec<u128>) -> io::Result<()> {
         keys.sort_unstable();
         keys.dedup();
@@ -240,7 +242,7 @@ impl Block {
     }
 }
 
-/// The next block; nothing at the end, and where what follows is none.
+/// Returns the next block, or `None` at the end, and at an invalid block.
 fn read_block(reader: &mut impl Read) -> io::Result<Option<Vec<u128>>> {
     let mut head = [0; 4 + 16];
     if read_up_to(reader, &mut head)? < head.len() {
@@ -276,7 +278,7 @@ fn read_up_to(reader: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(got)
 }
 
-/// Writes to a place of a file.
+/// Writes at an offset of a file.
 struct At<'a> {
     file: &'a File,
     offset: u64,

@@ -1,5 +1,5 @@
-//! Whether two entries have the same metadata, as far as a copy was to keep them. Pure, but for the names of hard links, which are
-//! remembered.
+//! The comparison of two entries' metadata, for the kinds that a copy keeps. Pure, except for the names of
+//! hard links, which are remembered.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -9,21 +9,23 @@ use carrack_storage::{BrowsedKind, are_within, may_be_stored};
 
 use crate::examine::{AttributeDigest, SeenMetadata, Sight, Standing};
 
-/// A file whose storage lacks less than this of its size has no holes worth the name: the least that a copy keeps of a large file.
+/// A file whose storage lacks less than this of its size counts as one without holes: the least that a copy
+/// keeps of a large file.
 const HOLES_BYTES_MIN: u64 = 64 << 10;
 
-/// Which metadata are compared. By default those that a copy keeps without options: modification times.
+/// The metadata to compare. By default those that a copy keeps without options: modification times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MetadataChecks {
-    /// What the copy was to keep. Who becomes whose ([`Fidelity::user`] and the like) and changes of modes do not count here.
+    /// The metadata that the copy keeps. Changes of owners ([`Fidelity::user`] and the like) and of modes do
+    /// not count here.
     pub fidelity: Fidelity,
-    /// Holes, too.
+    /// True to compare holes too.
     pub holes: bool,
-    /// How far apart equal times may be.
+    /// The largest difference of equal times.
     pub window: ModifyWindow,
 }
 
-/// Something that an entry has at both ends, and not the same.
+/// Metadata of an entry that differs between the ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MetadataDifference {
     /// Permission bits, set-ID bits and the sticky bit.
@@ -54,32 +56,32 @@ pub enum MetadataDifference {
         /// At the destination.
         sink: Account,
     },
-    /// An extended attribute or ACL; under a name that ends with `.*`, some of one name space.
+    /// An extended attribute or ACL. A name that ends with `.*` stands for attributes of a name space.
     Attribute {
         /// Its name.
         name: Box<[u8]>,
-        /// Whether the source has it.
+        /// True if the source has it.
         in_source: bool,
-        /// Whether the destination has it; with another value if both do.
+        /// True if the destination has it; with another value if both do.
         in_sink: bool,
     },
-    /// Attributes and ACLs of one end can't all be read.
+    /// Attributes and ACLs of an end can't all be read.
     AttributesUnread {
-        /// Which end.
+        /// The end.
         side: Side,
-        /// Why, in words.
+        /// The reason as a text.
         detail: String,
     },
-    /// File flags, as far as both file systems tell them.
+    /// File flags that both file systems support.
     Flags {
         /// At the source.
         source: FileFlags,
         /// At the destination.
         sink: FileFlags,
     },
-    /// At one end it is the same file as another entry, at the other it is not.
+    /// At one end it is a hard link to another entry, at the other it is not.
     HardLink {
-        /// The other entry, beneath the destination.
+        /// The path of the other entry beneath the destination.
         with: Box<[u8]>,
         /// The end at which they are one file.
         linked_at: Side,
@@ -94,7 +96,7 @@ pub enum MetadataDifference {
 }
 
 impl MetadataChecks {
-    /// Nothing but contents is compared.
+    /// Compares contents only.
     pub fn nothing() -> MetadataChecks {
         MetadataChecks {
             fidelity: Fidelity { omit_times: true, ..Fidelity::default() },
@@ -102,16 +104,16 @@ impl MetadataChecks {
         }
     }
 
-    /// What the ends are asked for; nothing if nothing is compared.
+    /// Returns the kinds of metadata to request, or `None` if none are compared.
     pub(super) fn asked(&self) -> Option<Kept> {
         let Fidelity { kept, perms, omit_times, .. } = &self.fidelity;
-        // Devices, pipes and sockets are compared by what they are, whatever is asked for.
+        // Devices, pipes and sockets are compared by kind and number in any case.
         let kept = Kept { devices: false, specials: false, ..*kept };
         let is_asked = !kept.is_nothing() || *perms || !omit_times || self.holes;
         is_asked.then_some(kept)
     }
 
-    /// What two entries of one kind do not have in common. `path` is that of both.
+    /// Returns the differences of two entries of one kind. `path` is that of both.
     pub(super) fn compare(
         &self,
         links: &mut HardLinks,
@@ -182,7 +184,7 @@ impl Pair<'_> {
         (!self.is_same(&source, &sink)).then_some(MetadataDifference::Group { source, sink })
     }
 
-    /// Who has a name at both ends is compared by it.
+    /// Accounts with names at both ends are compared by name.
     fn is_same(&self, source: &Account, sink: &Account) -> bool {
         let by_name = !self.checks.fidelity.numeric_ids && !source.name.is_empty() && !sink.name.is_empty();
         if by_name { source.name == sink.name } else { source.number == sink.number }
@@ -211,7 +213,7 @@ impl Pair<'_> {
         names.dedup();
         let differs = names.into_iter().filter_map(|name| {
             let (source, sink) = (value(&self.source.attributes, name), value(&self.sink.attributes, name));
-            // The destination's system sets some of its own.
+            // The destination's system sets some attributes itself.
             let is_its_own = source.is_none() && is_privileged(name);
             (source != sink && !is_its_own).then(|| MetadataDifference::Attribute {
                 name: name.into(),
@@ -222,12 +224,13 @@ impl Pair<'_> {
         differs.collect()
     }
 
-    /// What only root may set is compared where both ends see it.
+    /// Attributes that only root may set are compared if both ends see them.
     fn can_be_compared(&self, name: &[u8]) -> bool {
         !is_privileged(name) || self.source.has_privileged && self.sink.has_privileged
     }
 
-    /// Bytes that the storage does not hold of a file; other file systems may hold more or fewer of the same contents.
+    /// Compares the bytes of holes. Other file systems may allocate more or fewer bytes for the same
+    /// contents.
     fn holes(&self, source_size: u64, sink_size: u64) -> Option<MetadataDifference> {
         let source = source_size.saturating_sub(self.source.allocated_bytes);
         let sink = sink_size.saturating_sub(self.sink.allocated_bytes);
@@ -240,18 +243,18 @@ fn is_privileged(name: &[u8]) -> bool {
     name.starts_with(b"trusted.") || name.starts_with(b"security.")
 }
 
-/// Which entries are one file, at both ends. About 100 bytes and the path for each file of which not all names were met.
+/// The hard links at both ends. About 100 bytes and the path for each file with names that were not met yet.
 #[derive(Debug, Default)]
 pub(super) struct HardLinks {
     of_source: HashMap<u64, FirstName>,
     of_sink: HashMap<u64, FirstName>,
 }
 
-/// The first name that was met of a file.
+/// The first name of a file that was met.
 #[derive(Debug)]
 struct FirstName {
     path: Box<[u8]>,
-    /// Which file it is at the other end.
+    /// The file's number at the other end.
     identity_there: u64,
     names_left: u32,
 }
@@ -274,7 +277,8 @@ impl HardLinks {
     }
 }
 
-/// Notes a name of a file, if it has several; the first of its names that is another file at the other end.
+/// Notes a name of a file with several names. Returns the first of its names if that is another file at the
+/// other end.
 fn stray_name(
     files: &mut HashMap<u64, FirstName>,
     path: &[u8],

@@ -125,7 +125,7 @@ fn coarse_times_are_equal_to_what_is_stored_of_the_source() {
     let within = ModifyWindow::Within { nanoseconds: 2_000_000_000 };
     let later = |seconds| Timestamp { seconds: MTIME.seconds + seconds, ..MTIME };
     assert!(at(within, 1, later(2)) && !at(within, 1, later(3)) && at(within, 1, MTIME));
-    // What an end says of itself divides nothing by zero.
+    // Values that an end sends must not lead to a division by zero.
     assert!(!at(ModifyWindow::Stored, 0, second) && !at(ModifyWindow::Stored, u32::MAX, later(9)));
 }
 
@@ -159,15 +159,15 @@ fn names_of_one_file_are_so_at_both_ends() {
         let side = |(identity, names)| sight(BrowsedKind::File, SeenMetadata { identity, names, ..seen() });
         all().compare(&mut links, path, &side(source), &side(sink))
     };
-    // Three names here; two of them are one file there, the third is another.
+    // Three names at the source; two of them are one file at the sink, the third is another file.
     assert_eq!(met(b"a", (1, 3), (11, 2)), []);
     assert_eq!(met(b"b", (1, 3), (11, 2)), []);
     let with = |path: &[u8], linked_at| [HardLink { with: path.into(), linked_at }];
     assert_eq!(met(b"c", (1, 3), (12, 1)), with(b"a", Side::Source));
-    // Two files here are one there.
+    // Two files at the source are one file at the sink.
     assert_eq!(met(b"d", (2, 1), (13, 2)), []);
     assert_eq!(met(b"e", (3, 1), (13, 2)), with(b"d", Side::Sink));
-    // A name elsewhere is of no interest.
+    // A name outside the tree does not matter.
     assert_eq!(met(b"f", (4, 2), (14, 1)), []);
     assert_eq!((links.of_source.len(), links.of_sink.len()), (1, 0), "nothing is kept of what is complete");
 }

@@ -1,9 +1,11 @@
-//! Comparing what is at a destination with what should be there: a source's tree, or a manifest.
+//! The comparison of a destination with its source's tree, or with a manifest.
 //!
-//! The caller holds both ends ([`Examiner`]) and asks each for the same things; neither end knows the other. First what stands at the
-//! names is compared, then files of equal size are read at both ends: small ones as a whole, larger ones as 1 MiB pieces, ranges of 256 MiB at a
-//! time. A piece that differs is read again as pieces of 1 KiB. So nothing is read where a look suffices, and an
-//! answer is bounded however large a file is. Metadata come with the look, as far as a copy was to keep them. What is open at a time is bounded ([`crate::examine`]): memory is, too.
+//! The caller holds both ends ([`Examiner`]) and sends each the same questions; neither end knows the other.
+//! First the entries of the names are compared. Then files of equal size are read at both ends: small ones as
+//! a whole, larger ones as 1 MiB pieces, in ranges of 256 MiB at a time. A piece that differs is read again
+//! as pieces of 1 KiB. So no file is read if its metadata shows a difference, and an answer is bounded for
+//! any file size. Metadata that the copy keeps is compared with the first question. The number of open
+//! questions is bounded ([`crate::examine`]), and so is memory.
 
 mod batch;
 mod comparing;

@@ -1,4 +1,4 @@
-//! The initiator, which the user started: it asks, and checks what it is told.
+//! The initiator, which the user started: it sends the request, and checks the replies.
 
 use std::ops::ControlFlow;
 use std::time::Instant;
@@ -17,15 +17,16 @@ use crate::session::handshake::{
 };
 use crate::settings::Peer;
 
-/// Control messages only.
+/// The slot size of a session with control messages only.
 const SLOT_BYTES: u32 = carrack_model::limits::SLOT_BYTES_MIN as u32;
 
-/// Has the process that `peer` leads to do something with a path; it runs [`crate::serve`].
+/// Performs an operation on a path by the process that `peer` leads to, which runs [`crate::serve`].
 ///
-/// `found` ends it early with `Break`: then the other end is left, and a removal there ends where it is.
+/// `found` ends it early with `Break`: then the other end is left, and a removal there stops where it is.
 ///
 /// # Errors
-/// [`SessionError::Refused`] where the other end does not allow it, or can't do it; some entries may have been told before.
+/// [`SessionError::Refused`] if the other end does not allow the operation, or can't perform it; results may
+/// have been passed to `found` before.
 pub fn browse(
     peer: Peer,
     browsing: &Browsing,
@@ -47,7 +48,7 @@ pub fn browse(
 }
 
 fn ask(link: &mut Link, wanted: Browse) -> Result<(), SessionError> {
-    // Whoever does not listen may still have printed why.
+    // A process that is not carrack may still have printed a reason.
     let said = send_preamble(link).and_then(|()| say(link, Control::Browse(wanted)));
     receive_preamble(link, FirstWord::OfResponder(ANSWER_TIMEOUT))?;
     said
@@ -56,7 +57,7 @@ fn ask(link: &mut Link, wanted: Browse) -> Result<(), SessionError> {
 struct Hearing<'a> {
     asked: Operation,
     found: &'a mut dyn FnMut(Found) -> ControlFlow<()>,
-    /// As far as it is known.
+    /// The results up to now.
     summary: BrowseSummary,
 }
 
@@ -99,7 +100,7 @@ impl Hearing<'_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Of what was told the caller knows the number.
+    /// Ends the operation. The caller has counted the results that were sent.
     fn end(&mut self, done: BrowseDone) -> Result<(), SessionError> {
         match self.asked {
             Operation::List => {}

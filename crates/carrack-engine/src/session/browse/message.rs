@@ -1,4 +1,4 @@
-//! What is asked for and what is found, as messages. Everything that the other end sends is checked here.
+//! The messages of requests and results. Everything that the other end sends is checked here.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -13,7 +13,7 @@ use super::operation::{Browsing, Found, Operation};
 use crate::error::SessionError;
 use crate::session::kinds::KINDS;
 
-/// Entries of one message: of the longest names they take a third of the largest one.
+/// Entries of one message: with the longest names they take a third of the largest message.
 pub(super) const ENTRIES_MAX: usize = 256;
 
 const NANOSECONDS: u32 = 1_000_000_000;
@@ -75,7 +75,7 @@ pub(super) fn of_exports(names: &[String]) -> Entries {
     Entries { entries: names.iter().map(of).collect() }
 }
 
-/// What an entry says. `asked` decides whether it may have come: a name can only miss where the path itself was asked for.
+/// Decodes an entry. `asked` decides if it is valid: only the entry of [`Operation::Stat`] may lack a name.
 pub(super) fn to_found(entry: BrowsedEntry, asked: Operation) -> Result<Found, SessionError> {
     let is_nameless = entry.name.is_empty() && asked == Operation::Stat;
     if !is_nameless {

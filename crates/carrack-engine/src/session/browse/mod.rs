@@ -1,7 +1,8 @@
-//! Sessions in which nothing is copied: looking around, making directories, removing.
+//! Sessions that copy nothing: listing, creating and removing directories and files.
 //!
-//! One path in each, one thread at either end, and no data connections. What is found is handed on as it comes, batch
-//! by batch, so that neither end holds the list of a directory, and the called end is as fast as the caller reads.
+//! A session has one path, one thread at either end, and no data connections. Results are sent in batches as
+//! they are found, so that neither end holds the list of a directory, and the responder is as fast as the
+//! initiator reads.
 
 mod initiator;
 mod message;
@@ -22,11 +23,11 @@ pub(super) use responder::answer;
 use crate::abort::Abort;
 use crate::error::SessionError;
 
-/// Does on this host what [`browse`] has another one do, with the user's own view of its files; `found` ends it early with
-/// `Break`.
+/// Performs on this host the operation that [`browse`] requests of another, with the user's own view of the
+/// files. `found` ends it early with `Break`.
 ///
 /// # Errors
-/// [`SessionError::Refused`] with what the system says.
+/// [`SessionError::Refused`] with the system's message.
 pub fn browse_here(
     browsing: &Browsing,
     found: &mut dyn FnMut(Found) -> ControlFlow<()>,

@@ -5,20 +5,20 @@ use std::time::Duration;
 
 use carrack_storage::Browsed;
 
-/// How long either end waits for the other: a caller that shows a listing to a person waits for that person, and on a
-/// busy file system a thousand removals take their time.
+/// The time that either end waits for the other: a caller that shows a listing to a person waits for that
+/// person, and on a busy file system a thousand removals take their time.
 pub(super) const PATIENCE: Duration = Duration::from_secs(300);
 
-/// What to do with a path.
+/// An operation on a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Tell what is in a directory; of anything else, what it is.
+    /// List the entries of a directory; of any other entry, describe it.
     List,
-    /// Tell what stands there.
+    /// Describe the entry.
     Stat,
-    /// Make a directory.
+    /// Create a directory.
     MakeDirectory {
-        /// Those above too, and it may be there already.
+        /// Parents are created too, and the directory may exist.
         parents: bool,
     },
     /// Remove a file, a link or a directory.
@@ -28,36 +28,36 @@ pub enum Operation {
     },
 }
 
-/// What is asked for.
+/// A request for an operation on a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Browsing {
-    /// What to do.
+    /// The operation.
     pub operation: Operation,
-    /// With what. Links are not followed.
+    /// Its path. Links are not followed.
     pub path: PathBuf,
 }
 
-/// What comes of it, one after the other. Names and paths are bytes, not for a terminal as they are.
+/// A result of an operation. Names and paths are bytes, which must be escaped for a terminal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// Something in the directory that is listed, in no order; or what stands at the path, under its last name.
+    /// An entry of the listed directory, in no order; or the entry of the path, under its last name.
     Entry(Browsed),
-    /// A daemon's export: its name, by which a path there begins.
+    /// A daemon's export: its name, with which a path there begins.
     Export(Box<[u8]>),
-    /// Something that can't be looked at or removed.
+    /// An entry that can't be examined or removed.
     Failed {
         /// Its path, as the caller knows it.
         path: Box<[u8]>,
-        /// Why, for people.
+        /// The reason, for people.
         detail: String,
     },
 }
 
-/// How it ended.
+/// The counts of a finished operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BrowseSummary {
-    /// Entries that were told, or are gone; 1 for a directory that is there now.
+    /// Entries that were described or removed; 1 for a directory that exists now.
     pub done_count: u64,
-    /// Entries that failed, each of which was told.
+    /// Entries that failed, each of which was reported.
     pub failed_count: u64,
 }

@@ -1,4 +1,4 @@
-//! An operation at the end where its path is.
+//! Operations at the end that has the path.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -11,15 +11,15 @@ use rustix::io::Errno;
 use super::operation::{BrowseSummary, Operation};
 use crate::error::SessionError;
 
-/// What an end tells of its work.
+/// A report of an operation in progress.
 pub(super) enum Told {
     Entries(Vec<Browsed>),
-    /// A name in the directory that is listed.
+    /// A name in the listed directory.
     Unseen {
         name: Box<[u8]>,
         error: io::Error,
     },
-    /// What can't be removed, by its path here.
+    /// An entry that can't be removed, by its path at this end.
     Left {
         path: Box<[u8]>,
         error: io::Error,
@@ -27,7 +27,7 @@ pub(super) enum Told {
     GoesOn,
 }
 
-/// Does it; `told` ends it early with `Break`.
+/// Performs an operation; `told` ends it early with `Break`.
 pub(super) fn perform(
     base: &Base,
     operation: Operation,
@@ -73,7 +73,7 @@ fn list(
     }
 }
 
-/// A link is none either.
+/// A link is no directory either.
 fn is_no_directory(error: &io::Error) -> bool {
     [Errno::NOTDIR, Errno::LOOP].iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
@@ -84,7 +84,7 @@ fn stat(
     told: &mut dyn FnMut(Told) -> ControlFlow<()>,
 ) -> io::Result<BrowseSummary> {
     let entry = base.stat(path)?;
-    // Whether more is wanted or not, there is no more.
+    // There is no further entry to end early.
     let _ = told(Told::Entries(vec![entry]));
     Ok(BrowseSummary { done_count: 1, failed_count: 0 })
 }
@@ -93,7 +93,7 @@ pub(super) fn unfeasible(path: &[u8], error: &io::Error) -> SessionError {
     SessionError::refused(format!("{}: {error}", escape(path)), "")
 }
 
-/// The path of a name in a directory.
+/// Returns the path of a name in a directory.
 pub(super) fn beneath(directory: &[u8], name: &[u8]) -> Box<[u8]> {
     let slash: &[u8] = if directory.is_empty() || directory.ends_with(b"/") { b"" } else { b"/" };
     [directory, slash, name].concat().into()

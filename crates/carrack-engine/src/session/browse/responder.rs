@@ -1,4 +1,5 @@
-//! The responder: it asks the house, does what is allowed, and tells what it finds as fast as the caller listens.
+//! The responder: it asks the access policy, performs allowed operations, and sends results as fast as the
+//! initiator reads.
 
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
@@ -15,13 +16,14 @@ use crate::session::handshake::say_within;
 use crate::session::house::{Admission, Deed, House, Request};
 use crate::settings::Settings;
 
-/// `Failure.kind` of what can't be looked at.
+/// `Failure.kind` of an entry that can't be examined.
 const UNREADABLE: u32 = carrack_model::FailureKind::Unreadable as u32;
 
-/// `Failure.kind` of what can't be removed.
+/// `Failure.kind` of an entry that can't be removed.
 const WRITE_ERROR: u32 = carrack_model::FailureKind::WriteError as u32;
 
-/// Answers one caller to its end; how many entries failed. The errors are for the caller, who does not know them yet.
+/// Serves one initiator to the end. Returns the number of entries that failed. Errors have not been sent to
+/// the initiator yet.
 pub(in crate::session) fn answer(
     link: &mut Link,
     house: &dyn House,
@@ -63,26 +65,26 @@ fn deed(operation: Operation) -> Deed {
     }
 }
 
-/// Whether the path is `/`, however it is written.
+/// Returns true if the path is `/`, in any spelling.
 fn is_top(path: &[u8]) -> bool {
     !path.is_empty() && path.iter().all(|&byte| byte == b'/')
 }
 
 struct Telling<'a> {
     link: &'a mut Link,
-    /// The path as the caller wrote it.
+    /// The path as the initiator wrote it.
     asked: &'a [u8],
-    /// The same, as it is known here.
+    /// The same path as this end knows it.
     own: Vec<u8>,
-    /// How long the caller may take for one message.
+    /// The time that the initiator may take to read a message.
     patience: Duration,
-    /// Why no more can be told.
+    /// The reason why no more results can be sent.
     broken: Option<SessionError>,
 }
 
 impl Telling<'_> {
     fn tell_exports(&mut self, names: &[String]) -> BrowseSummary {
-        // What went wrong is kept.
+        // An error is kept in `broken`.
         let _ = names.chunks(ENTRIES_MAX).try_for_each(|chunk| self.say(Control::Entries(of_exports(chunk))));
         BrowseSummary { done_count: names.len() as u64, failed_count: 0 }
     }
@@ -114,7 +116,7 @@ impl Telling<'_> {
         self.say(Control::Failure(message::Failure { path: path.into(), kind, detail }))
     }
 
-    /// One message at a time is in the queue: the work is as fast as the caller listens.
+    /// Sends a message before the next one is made: the work is as fast as the initiator reads.
     fn say(&mut self, message: Control) -> ControlFlow<()> {
         let said = match self.link.is_interrupted() {
             true => Err(SessionError::Interrupted),
@@ -129,7 +131,7 @@ impl Telling<'_> {
         }
     }
 
-    /// A path that begins as it does here, as the caller knows it.
+    /// Replaces this end's prefix of a path by the initiator's.
     fn as_asked(&self, path: &[u8]) -> Box<[u8]> {
         let trimmed = |path: &[u8]| path.len() - path.iter().rev().take_while(|&&b| b == b'/').count();
         let own = &self.own[..trimmed(&self.own)];
@@ -140,5 +142,5 @@ impl Telling<'_> {
     }
 }
 
-/// Entries are told in batches as the storage gives them.
+/// A batch of the storage fits into a message.
 const _: () = assert!(carrack_model::limits::SCAN_BATCH_ENTRIES_MAX <= ENTRIES_MAX);

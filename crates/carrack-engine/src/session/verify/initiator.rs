@@ -1,4 +1,4 @@
-//! The initiator, which the user started: it asks a far end, and checks what it is told.
+//! The initiator, which the user started: it sends questions to a far end, and checks the answers.
 
 use std::collections::VecDeque;
 use std::os::unix::ffi::OsStrExt;
@@ -19,13 +19,14 @@ use crate::session::handshake::{
 };
 use crate::settings::Peer;
 
-/// Control messages only.
+/// The slot size of a session with control messages only.
 const SLOT_BYTES: u32 = carrack_model::limits::SLOT_BYTES_MIN as u32;
 
-/// Silence after which the other end counts as dead: it says that it works three times as often at least.
+/// The silence after which the other end counts as dead: a working end sends heartbeats at least three times
+/// as often.
 const PATIENCE: Duration = Duration::from_millis(carrack_model::limits::STALL_MS_DEFAULT as u64);
 
-/// How long the other end may take to close its side.
+/// The time that the other end may take to close its side.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// A far end that answers questions.
@@ -33,7 +34,7 @@ pub(crate) struct FarExaminer {
     link: Link,
     slots: SlotPool,
     abort: Abort,
-    /// Asked and not answered.
+    /// Questions without an answer.
     asked: VecDeque<Question>,
 }
 
@@ -59,7 +60,7 @@ impl FarExaminer {
             is_destination,
             threads: u32::try_from(manners.threads).unwrap_or(0),
         };
-        // Whoever does not listen may still have printed why.
+        // A process that is not carrack may still have printed a reason.
         let said = send_preamble(&mut link).and_then(|()| say(&mut link, Control::Verify(wanted)));
         match receive_preamble(&mut link, FirstWord::OfResponder(ANSWER_TIMEOUT)).and(said) {
             Ok(()) => Ok(FarExaminer { link, slots, abort: abort.clone(), asked: VecDeque::new() }),
@@ -68,24 +69,25 @@ impl FarExaminer {
         }
     }
 
-    /// Asks. It goes out when [`FarExaminer::hear`] waits at the latest.
+    /// Sends a question, at the latest when [`FarExaminer::hear`] waits.
     pub(crate) fn ask(&mut self, question: Question) -> Result<(), SessionError> {
         self.link.queue_control(of_question(&question).to_body());
         self.asked.push_back(question);
         flush(&mut self.link).map(drop).map_err(|error| self.explain(error))
     }
 
-    /// The answer to the oldest question.
+    /// Returns the answer to the oldest question.
     pub(crate) fn hear(&mut self) -> Result<Answer, SessionError> {
         let question = self.asked.pop_front().ok_or(SessionError::Internal)?;
         let message = self.next().map_err(|error| self.explain(error))?;
         to_answer(message, &question)
     }
 
-    /// Ends the session in good order; all questions were answered.
+    /// Ends the session after the last answer.
     pub(crate) fn end(mut self) -> Result<(), SessionError> {
         say(&mut self.link, Control::VerifyEnd(VerifyEnd {}))?;
-        // To close before the other end has read it could lose it. That it does not close in time changes nothing.
+        // Closing before the other end has read the message could lose it. An end that does not close in time
+        // changes nothing.
         let deadline = Instant::now() + LAST_WORDS;
         while let Ok(Some(_)) = self.link.receive_control_by(&self.slots, deadline) {}
         Ok(())

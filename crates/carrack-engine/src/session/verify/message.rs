@@ -1,4 +1,4 @@
-//! Questions and answers as messages. Everything that the other end sends is checked here.
+//! The messages of questions and answers. Everything that the other end sends is checked here.
 
 use carrack_model::limits::NAME_BYTES_MAX;
 use carrack_model::{
@@ -19,7 +19,7 @@ use crate::session::kinds::KINDS;
 
 const DIGEST_BYTES: usize = 32;
 
-/// `Sight.kind` of nothing, and of what can't be read.
+/// `Sight.kind` of a missing entry, and of an unreadable entry.
 const NOTHING: u32 = 8;
 const UNREADABLE: u32 = 9;
 
@@ -31,7 +31,7 @@ fn to_path(bytes: &[u8]) -> Result<RelPath, SessionError> {
     RelPath::new(bytes).map_err(|problem| wrong(format!("a path: {problem}")))
 }
 
-/// Names, of which an empty one is the directory itself.
+/// Decodes names. An empty name is the directory itself.
 fn to_names(names: Vec<Vec<u8>>) -> Result<Vec<Box<[u8]>>, SessionError> {
     if names.len() > NAMES_MAX {
         return Err(wrong(format!("{} names, where {NAMES_MAX} are the most", names.len())));
@@ -202,7 +202,7 @@ fn to_attribute(SightAttribute { name, digest }: SightAttribute) -> Result<Attri
     Ok(AttributeDigest { name: name.into(), digest })
 }
 
-/// What an answer says, which has to fit its question.
+/// Decodes an answer, which must match its question.
 pub(super) fn to_answer(message: Control, question: &Question) -> Result<Answer, SessionError> {
     match (message, question) {
         (Control::Walked(walked), Question::WalkOn { beneath, .. }) => to_walked(walked, beneath),
@@ -285,7 +285,7 @@ fn to_sight(message: SightMessage, digests: bool, has_metadata: bool) -> Result<
     Ok(Sight { standing, size: message.size, stamp: message.stamp, digest, special, metadata })
 }
 
-/// An end that does not know that metadata can be asked for.
+/// The error of an end that does not support questions about metadata.
 fn tells_no_metadata() -> SessionError {
     SessionError::refused(
         "the far end's carrack is too old to tell modes and times",
@@ -326,7 +326,7 @@ mod tests {
         ]
     }
 
-    /// As long as it can be.
+    /// The longest possible metadata.
     fn metadata() -> SeenMetadata {
         let account = || Account { number: u32::MAX, name: b"n"[..].repeat(ACCOUNT_NAME_BYTES_MAX).into() };
         let attribute =
@@ -397,7 +397,7 @@ mod tests {
         let seen = Answer::Seen(vec![file(metadata()), Sight::without_facts(Standing::Nothing)]);
         assert_eq!(to_answer(of_answer(seen.clone()), &with_metadata).unwrap(), seen);
         assert!(to_answer(of_answer(seen), &look).is_err());
-        // An older end leaves them out.
+        // An older version leaves them out.
         let none = Answer::Seen(vec![Sight::without_facts(Standing::Is(BrowsedKind::File)); 2]);
         let refused = to_answer(of_answer(none.clone()), &with_metadata);
         assert!(matches!(refused, Err(SessionError::Refused { .. })), "{refused:?}");
@@ -483,7 +483,7 @@ mod tests {
         };
         let walked = Answer::Walked(Walked::Names { directory: deep, names });
         let unreadable = Sight::without_facts(Standing::Unreadable("x".repeat(200)));
-        // What stands there has no reason why it can't be read.
+        // An existing entry has no reason for being unreadable.
         let sight = Sight {
             size: u64::MAX,
             stamp: u64::MAX,

@@ -1,5 +1,5 @@
-//! Sessions in which files are compared: the initiator asks, the responder reads and answers with digests. No data
-//! connections; the bench of [`crate::examine`] reads.
+//! Sessions that compare files: the initiator sends questions, the responder reads files and answers with
+//! digests. There are no data connections; the bench of [`crate::examine`] reads.
 
 mod initiator;
 mod message;

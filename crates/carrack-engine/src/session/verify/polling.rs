@@ -1,5 +1,5 @@
-//! The control channel of such a session at either end: what can be written is written, what has come is read, and both ends
-//! sleep in `poll`.
+//! The control channel of such a session at either end: messages are written and read without blocking, and
+//! both ends sleep in `poll`.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -11,15 +11,15 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::error::SessionError;
 
-/// An end that works on a question says so this often.
+/// The interval at which an end that works on a question sends heartbeats.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(10);
 
-/// Writes what can be written; true when nothing is left.
+/// Writes without blocking. Returns true if nothing is left to write.
 pub(super) fn flush(link: &mut Link) -> Result<bool, SessionError> {
     link.flush().map_err(|_| SessionError::PeerGone)
 }
 
-/// The next message that is there already.
+/// Returns the next message, if it has arrived.
 pub(super) fn hear(link: &mut Link, slots: &SlotPool) -> Result<Option<Control>, SessionError> {
     let body = match link.receive(slots) {
         Ok(LinkInput::Control { lane: 0, body }) => body,
@@ -39,7 +39,7 @@ pub(super) fn hear(link: &mut Link, slots: &SlotPool) -> Result<Option<Control>,
     }
 }
 
-/// Sleeps until the link or one of the others has something, until `until` at most.
+/// Sleeps until the link or one of the others is ready, until `until` at most.
 pub(super) fn sleep(
     link: &Link,
     is_flushed: bool,
@@ -58,7 +58,7 @@ pub(super) fn sleep(
     wait(&mut fds, until)
 }
 
-/// `poll` until a time.
+/// Calls `poll` with an end time.
 pub(crate) fn wait(fds: &mut [PollFd<'_>], until: Instant) -> Result<(), SessionError> {
     let left = until.saturating_duration_since(Instant::now());
     let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };

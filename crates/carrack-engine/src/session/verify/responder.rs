@@ -1,4 +1,5 @@
-//! The responder: it asks the house, and answers questions in their order, as many of them open as both ends allow.
+//! The responder: it asks the access policy, and answers questions in their order. Both ends limit the number
+//! of open questions.
 
 use std::time::{Duration, Instant};
 
@@ -14,10 +15,10 @@ use crate::examine::{Bench, Manners, QUESTIONS_MAX, Top};
 use crate::session::house::{Admission, Deed, House, Request};
 use crate::settings::Settings;
 
-/// How long a caller may ask nothing, where the house says nothing else.
+/// The time that an initiator may ask nothing, if the access policy sets no other.
 const PATIENCE: Duration = Duration::from_secs(3_600);
 
-/// Answers one caller to its end. The errors are for the caller, who does not know them yet.
+/// Serves one initiator to the end. Errors have not been sent to the initiator yet.
 pub(in crate::session) fn answer(
     link: &mut Link,
     house: &dyn House,
@@ -38,7 +39,7 @@ pub(in crate::session) fn answer(
     Answering { link, slots, bench, abort, patience, is_over: false }.run()
 }
 
-/// As many threads as the memory that it gets has slots.
+/// Creates a bench with as many threads as its memory has slots.
 fn bench(admission: &Admission, wanted: &Verify) -> Result<Bench, SessionError> {
     let path = admission.paths.first().ok_or(SessionError::Internal)?;
     let top = Top::open(&admission.base, path, wanted.is_destination);
@@ -55,7 +56,7 @@ struct Answering<'a> {
     bench: Bench,
     abort: &'a Abort,
     patience: Duration,
-    /// The caller said so.
+    /// The initiator has ended the session.
     is_over: bool,
 }
 
@@ -91,7 +92,7 @@ impl Answering<'_> {
         }
     }
 
-    /// Takes what was said; whether that was anything.
+    /// Handles all messages that have arrived. Returns true if there were any.
     fn hear_all(&mut self) -> Result<bool, SessionError> {
         let mut has_heard = false;
         while let Some(message) = hear(self.link, self.slots)? {

@@ -10,11 +10,11 @@ use carrack_model::{FileId, TargetId};
 
 use crate::source::work::{ReadWork, SinkPlace};
 
-/// The minimum of objects in flight to a place, whatever others want: one being written and one to follow. A
-/// file with unknown layout gets no more.
+/// The minimum of objects in flight to a place, in any case: one being written and one to follow. A file with
+/// unknown layout gets no more.
 const SHARE_MIN: u64 = 2;
 
-/// The objects on their way, by place. Without a sink that has several targets it counts nothing.
+/// The objects in flight, by place. Without a sink that has several targets it counts nothing.
 pub(super) struct Flow {
     is_on: bool,
     /// True if work is read without room at the sink, as its objects can be put on flash.
@@ -57,7 +57,7 @@ impl Flow {
         !self.is_on || in_flight < share
     }
 
-    /// One more object goes there.
+    /// Counts an object in flight to a place.
     pub(super) fn depart(&mut self, place: SinkPlace) {
         if self.is_on {
             self.places.entry(place).or_default().in_flight += 1;
@@ -92,7 +92,7 @@ impl Flow {
         self.places.remove(&place).map(|flow| flow.parked).unwrap_or_default()
     }
 
-    /// It is known now where the file lies: everything that waited for room to it may look again.
+    /// Returns all work that waited for a file's layout, which is known now.
     pub(super) fn placed(&mut self, file: FileId) -> Vec<(TargetId, ReadWork)> {
         let flow = self.places.get_mut(&SinkPlace::File(file));
         flow.map(|flow| std::mem::take(&mut flow.parked)).unwrap_or_default()
@@ -150,7 +150,7 @@ mod tests {
         flow.park(A, TargetId(8), job());
         flow.park(A, TargetId(7), job());
         assert!(matches!(flow.arrive(A)[..], [(TargetId(7), _)]));
-        // What went on did not come back here, and no other answer will.
+        // The continued work did not come back here, and no other ack will.
         assert!(matches!(flow.arrive(A)[..], [(TargetId(9), _), (TargetId(8), _)]));
         assert!(flow.arrive(A).is_empty());
         fill(&mut flow, NEW);

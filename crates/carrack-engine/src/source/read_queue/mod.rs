@@ -1,8 +1,8 @@
-//! A lane's read queue. The scan's threads put work in, I/O threads take it, and the comm thread brings the
-//! sink's answers.
+//! A lane's read queue. The scan's threads add work, I/O threads take it, and the comm thread delivers the
+//! sink's acks.
 //!
-//! Readers wait for work at one lock, the scan for room at another one. So readers never queue behind the
-//! scan. Both locks are private to this type.
+//! Readers wait for work at one lock, the scan for room at another. So readers never queue behind the scan.
+//! Both locks are private to this type.
 
 mod flow;
 mod room;
@@ -32,7 +32,7 @@ pub(super) use state::Taken;
 pub(super) struct ReadQueue {
     state: Arc<Monitor<QueueState>>,
     room: Monitor<Room>,
-    /// I/O threads that are at work, of those that the lane has started.
+    /// Lets some of the lane's I/O threads work.
     gate: Gate,
     /// I/O threads that the lane begins with.
     threads_at_start: usize,
@@ -42,7 +42,7 @@ pub(super) struct ReadQueue {
 }
 
 impl ReadQueue {
-    /// For a lane that begins with `threads` I/O threads.
+    /// Creates the queue of a lane that begins with `threads` I/O threads.
     pub(super) fn new(
         threads: usize,
         sizing: &SourceSizing,
@@ -81,17 +81,17 @@ impl ReadQueue {
         self.room.take(|room| room.take(entries))
     }
 
-    /// Entries that have room, and how many can.
+    /// Returns the entries that have room, and the maximum.
     pub(super) fn room_fill(&self) -> (usize, usize) {
         self.room.with(|room| room.fill())
     }
 
-    /// Puts work behind what waits.
+    /// Adds work behind the waiting work.
     pub(super) fn push(&self, target: TargetId, work: ReadWork) {
         self.state.release(|state| state.push(target, work));
     }
 
-    /// Makes targets known.
+    /// Adds targets.
     pub(super) fn learn(&self, targets: &[TargetId], file_systems: &FileSystems) {
         for &id in targets {
             if self.state.with(|state| state.knows(id)) {
@@ -110,7 +110,7 @@ impl ReadQueue {
         self.gate.pass(number);
     }
 
-    /// Waits for the next thing to do.
+    /// Waits for the next work item.
     pub(super) fn take(&self) -> Result<Taken, Closed> {
         let (target, work) = self.state.take_timed(QueueState::take)?;
         // Work remains, such as a cursor that was put back: wake the next waiter.
@@ -122,7 +122,7 @@ impl ReadQueue {
         Ok((target, work))
     }
 
-    /// Work that came from the scan was taken.
+    /// Frees the room of work from the scan that was taken.
     fn leave_room(&self, entries: usize) {
         if self.room.with(|room| room.leave(entries)) {
             self.room.release_many(self.scan_threads, Room::free);
@@ -141,7 +141,7 @@ impl ReadQueue {
         });
     }
 
-    /// Puts work that needs no storage, or hardly any, before everything else.
+    /// Adds work that needs little or no storage before all other work.
     pub(super) fn push_errand(&self, work: ReadWork) {
         self.state.release(|state| state.push_errand(work));
     }
@@ -161,7 +161,7 @@ impl ReadQueue {
         self.state.release(QueueState::return_permit);
     }
 
-    /// A large file is tried once more.
+    /// Queues a large file for another try.
     pub(super) fn open_again(&self, target: TargetId, work: ReadWork) {
         self.state.release_many(2, |state| {
             state.return_permit();
@@ -183,23 +183,23 @@ impl ReadQueue {
         self.state.with(|state| state.chooses())
     }
 
-    // The sink's answers.
+    // The sink's acks.
 
-    /// Ends an object, or gives up its place: there is room for another one.
+    /// Ends an object, or gives up its place: there is room for the next one.
     pub(super) fn arrived(&self, place: Option<SinkPlace>) {
         if let Some(place) = place.filter(|_| self.counts_flow) {
             self.state.release(|state| state.arrived(place));
         }
     }
 
-    /// The sink has said where a file lies.
+    /// Continues work that waited for a file's layout at the sink.
     pub(super) fn placed(&self, file: FileId) {
         self.state.release_many(self.threads_at_start, |state| state.placed(file));
     }
 
     // Spilling.
 
-    /// Returns the place of an object, where places are counted.
+    /// Returns the place of an object, if places are counted.
     pub(super) fn counted(&self, place: Option<SinkPlace>) -> Option<SinkPlace> {
         place.filter(|_| self.counts_flow)
     }
@@ -209,12 +209,12 @@ impl ReadQueue {
         self.state.with(|state| state.has_room_at_sink(place))
     }
 
-    /// An object that was set aside goes there.
+    /// Counts an object that returns from flash.
     pub(super) fn departs(&self, place: SinkPlace) {
         self.state.with(|state| state.departs(place));
     }
 
-    /// Lets work without room be read, or not any more.
+    /// Switches flow control off or on.
     pub(super) fn lift_flow(&self, is_lifted: bool) {
         self.state.release_many(self.threads_at_start, |state| state.lift_flow(is_lifted));
     }
@@ -259,7 +259,7 @@ impl ReadQueue {
         self.state.with(|state| state.is_held_by_rate())
     }
 
-    /// The targets that were used.
+    /// Returns reports of the targets in use.
     pub(super) fn target_reports(&self, file_systems: &FileSystems) -> Vec<TargetReport> {
         let label = |id| file_systems.target(id).map(|target| target.label);
         self.state.with(|state| target_reports(state.targets(), label))

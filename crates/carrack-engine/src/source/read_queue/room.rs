@@ -1,6 +1,6 @@
 //! Room in a read queue for scanned entries. The scan waits for it, and is never far ahead of the transfer.
 
-/// Places in the queues for the entries that the scan finds.
+/// Places in the queues for the entries of the scan.
 pub(super) struct Room {
     places: usize,
     free: usize,
@@ -17,7 +17,7 @@ impl Room {
         Room { places, free: places, left: 0, step: places / 4 }
     }
 
-    /// Places that are taken, and all.
+    /// Returns the places that are taken, and their total.
     pub(super) fn fill(&self) -> (usize, usize) {
         (self.places.saturating_sub(self.free + self.left), self.places)
     }

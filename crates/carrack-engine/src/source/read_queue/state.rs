@@ -15,7 +15,7 @@ use crate::sharing::{Member, Pass};
 use crate::source::large_file::LargeFile;
 use crate::source::work::{BundleWork, ObjectWork, ReadWork, SinkPlace};
 
-/// Work that a thread has taken, and the target that it is in service of.
+/// Taken work, and its target in service.
 pub(in crate::source) type Taken = (Option<TargetId>, ReadWork);
 
 /// The target queues of a source.
@@ -24,14 +24,14 @@ pub(super) struct QueueState {
     errands: VecDeque<ReadWork>,
     items: TargetQueues<ReadWork>,
     flow: Flow,
-    /// With the requests at a time that each likes.
+    /// Known targets, each with its preferred number of requests in flight.
     known: HashMap<TargetId, u32>,
     /// Threads at work, and those at the start.
     readers: [usize; 2],
     /// The number of large files that may still be opened.
     permits: usize,
     scheduling: Scheduling,
-    /// The share of targets, where they are shared out.
+    /// The session's grants, if targets are shared.
     pass: Option<Pass>,
     /// True if work waited only for a rate limit.
     was_held: bool,
@@ -123,12 +123,12 @@ impl QueueState {
         self.items.push(target, work.bytes(), work);
     }
 
-    /// Puts a file's cursor before what waits: a file that was begun is ended before others begin.
+    /// Adds a file's cursor before the waiting work: begun files end before others begin.
     pub(super) fn push_begun(&mut self, target: TargetId, work: ReadWork) {
         self.items.push_front(target, work.bytes(), work);
     }
 
-    /// Puts work that needs no storage, or hardly any, before everything else.
+    /// Adds work that needs little or no storage before all other work.
     pub(super) fn push_errand(&mut self, work: ReadWork) {
         self.errands.push_back(work);
     }
@@ -154,7 +154,7 @@ impl QueueState {
         !self.errands.is_empty() || !self.items.is_empty()
     }
 
-    /// The next thing to do.
+    /// Takes the next work item.
     pub(super) fn take(&mut self) -> Attempt<Taken> {
         if let Some(work) = self.errands.pop_front() {
             return Attempt::Done((None, work));
@@ -205,7 +205,7 @@ impl QueueState {
         }
     }
 
-    /// One object; the cursor stays here, before the files that wait.
+    /// Cuts one object; the cursor stays here, before the files that wait.
     fn cut(
         &mut self,
         target: TargetId,
@@ -226,7 +226,7 @@ impl QueueState {
         self.depart(target, place, work, now)
     }
 
-    /// Lets the work's object go there, or keeps it until there is room.
+    /// Lets the work's object depart to a place, or keeps the work until there is room.
     fn depart(
         &mut self,
         target: TargetId,
@@ -258,7 +258,7 @@ impl QueueState {
         self.flow.is_parking()
     }
 
-    /// Lets work without room be read, or not any more.
+    /// Switches flow control off or on.
     pub(super) fn lift_flow(&mut self, is_lifted: bool) {
         for (target, work) in self.flow.lift(is_lifted) {
             self.push_begun(target, work);
@@ -280,14 +280,14 @@ impl QueueState {
         self.items.charge(target, bytes, self.began.elapsed());
     }
 
-    /// An object has come to its end: answered, or lost.
+    /// Ends an object: acked, or lost.
     pub(super) fn arrived(&mut self, place: SinkPlace) {
         for (target, work) in self.flow.arrive(place) {
             self.push_begun(target, work);
         }
     }
 
-    /// The sink has said where the file lies.
+    /// Continues work that waited for the file's layout at the sink.
     pub(super) fn placed(&mut self, file: FileId) {
         for (target, work) in self.flow.placed(file) {
             self.push_begun(target, work);
@@ -305,7 +305,7 @@ impl QueueState {
         self.items.finished(target, service, self.began.elapsed());
     }
 
-    /// The queues, for reports.
+    /// Returns the queues for reports.
     pub(super) fn targets(&self) -> (&TargetQueues<ReadWork>, Duration) {
         (&self.items, self.began.elapsed())
     }
