@@ -140,7 +140,7 @@ mod tests {
         let mut idle = Vec::new();
         for (name, words) in carrack_options::samples() {
             if ["filter-from", "files-from", "from0"].contains(&name) {
-                // It has come to patterns and paths when the transfer is submitted.
+                // The submission turns it into patterns and paths.
                 continue;
             }
             let (mut others, own) = (words.clone(), words.last().cloned().unwrap());

@@ -19,7 +19,7 @@ pub enum Source {
     Signal,
     /// The listening socket of this index.
     Listener(u64),
-    /// The stranger of this number.
+    /// The half-open connection of this number.
     Stranger(u64),
     /// The session of this number.
     Session(u64),

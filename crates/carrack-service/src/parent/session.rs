@@ -40,7 +40,7 @@ pub struct Session {
     /// Time of its start.
     pub since: Instant,
     who: Option<Identity>,
-    /// True once TLS is established: the work that follows belongs to a client with an identity.
+    /// True once TLS is established: from then on the audit log gets an entry.
     is_known: bool,
     work: Option<Work>,
     /// The admission, if it has one.

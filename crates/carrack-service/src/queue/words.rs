@@ -107,7 +107,7 @@ mod tests {
     fn every_option_is_handed_on_or_refused_with_a_reason() {
         for (name, words) in carrack_options::samples() {
             if ["filter-from", "files-from", "from0"].contains(&name) {
-                // It has come to patterns and paths when the transfer is submitted.
+                // The submission turns it into patterns and paths.
                 continue;
             }
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
