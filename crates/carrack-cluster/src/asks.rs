@@ -1,4 +1,4 @@
-//! Questions to one mover, answered while one waits: nothing of this is kept.
+//! Requests to one mover, answered at once and not stored.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,135 +15,138 @@ use crate::error::BusError;
 use crate::records::{RECORD_VERSION, is_name};
 use crate::store::{read_record, write_record};
 
-/// Questions that a mover works on at the same time. More wait: a file system that hangs would take threads without end.
+/// Requests that a mover handles at the same time. Others wait: a hanging file system would take threads
+/// without end.
 const AT_ONCE: usize = 16;
 
-/// What a mover can be asked.
+/// A request to a mover.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ask {
-    /// What is at this path?
+    /// Describe this path.
     Look {
-        /// Absolute.
+        /// Absolute path.
         path: String,
     },
-    /// Make this directory, if nothing is there.
+    /// Make this directory, if it is missing.
     Make {
-        /// Absolute.
+        /// Absolute path.
         path: String,
     },
-    /// Which names are in this directory? The answer is a digest, to be compared with another mover's.
+    /// Digest the names in this directory, for a comparison with another mover's.
     Names {
-        /// Absolute.
+        /// Absolute path.
         path: String,
     },
-    /// Which of these files are not there?
+    /// Check which of these files are missing.
     Prove {
-        /// Absolute.
+        /// Absolute path.
         directory: String,
-        /// Beneath it.
+        /// Files beneath it.
         files: Vec<Expected>,
     },
-    /// Remove what the sessions of a transfer have left in this directory: journals, and the temporary files that they name.
+    /// Remove the leftovers of a transfer's sessions from this directory: journals, and the temporary files
+    /// that they name.
     Clear {
-        /// Absolute.
+        /// Absolute path.
         directory: String,
-        /// What the journals are known by, in hexadecimal digits.
+        /// ID of the journals, in hexadecimal digits.
         transfer: String,
     },
-    /// No question: a manager leaves it out for so long, or, with no reason, does so no longer.
+    /// A notice: a manager leaves the mover out for this time, or ends that with an empty reason.
     LeftOut {
-        /// For people.
+        /// The reason, for people.
         reason: String,
-        /// In milliseconds.
+        /// The time in milliseconds.
         for_ms: u64,
     },
 }
 
-/// A file that should be there.
+/// A file that should exist.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Expected {
-    /// Percent-encoded, as names need not be text.
+    /// Its path, percent-encoded, as names need not be UTF-8.
     pub path: String,
-    /// Its bytes when it was scanned.
+    /// Its size at the scan.
     pub size: u64,
-    /// Its time then, in seconds since 1970.
+    /// Its modification time at the scan, in seconds since 1970.
     pub mtime_s: i64,
 }
 
-/// What is at a path.
+/// The properties of a path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Looked {
-    /// Whether there is anything.
+    /// True if it exists.
     pub exists: bool,
-    /// Whether it is a directory; a link to one is one.
+    /// True for a directory, or a link to one.
     #[serde(default)]
     pub is_directory: bool,
-    /// Bytes, of a file.
+    /// Size of a file in bytes.
     #[serde(default)]
     pub size: u64,
-    /// Whether the path itself is a symbolic link.
+    /// True if the path itself is a symbolic link.
     #[serde(default)]
     pub is_link: bool,
-    /// Whether the directory that it is in is there.
+    /// True if its parent directory exists.
     #[serde(default)]
     pub parent_exists: bool,
 }
 
-/// What a mover says.
+/// A mover's answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Answer {
-    /// To [`Ask::Look`].
+    /// The answer to [`Ask::Look`].
     Looked(Looked),
-    /// To [`Ask::Make`]: a directory is there.
+    /// The answer to [`Ask::Make`]: the directory exists.
     Made,
-    /// To [`Ask::Prove`].
+    /// The answer to [`Ask::Prove`].
     Unseen {
-        /// The paths of those that are not there, or are an older version.
+        /// Paths of missing files and of older versions.
         files: Vec<String>,
     },
-    /// To [`Ask::Names`].
+    /// The answer to [`Ask::Names`].
     Names {
-        /// Of the names, in hexadecimal digits; of a file of its size; empty where there are too many to tell.
+        /// Digest of the names, or of a file's size, in hexadecimal digits; empty if there are too many
+        /// names.
         digest: String,
     },
-    /// To [`Ask::Clear`]: how many were removed.
+    /// The answer to [`Ask::Clear`], with the numbers of removed files.
     Cleared {
         /// Journals.
         journals: u64,
         /// Temporary files.
         temporaries: u64,
     },
-    /// To [`Ask::LeftOut`].
+    /// The answer to [`Ask::LeftOut`].
     Noted,
-    /// It can't: the words are for people.
+    /// The request failed, with a reason for people.
     Failed(String),
 }
 
-/// Why there is no answer.
+/// An error of a request.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
-    /// No such mover is there.
+    /// There is no such mover.
     #[error("the mover {0} is not there")]
     Nobody(String),
     /// It has not answered in time.
     #[error("the mover {mover} has not answered within {within:?}")]
     Silent {
-        /// Which.
+        /// The mover.
         mover: String,
-        /// How long was waited.
+        /// The timeout.
         within: Duration,
     },
-    /// It can't answer.
+    /// It reports a failure.
     #[error("the mover {mover}: {reason}")]
     Failed {
-        /// Which.
+        /// The mover.
         mover: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// NATS does not carry it.
+    /// An error of NATS.
     #[error(transparent)]
     Bus(#[from] BusError),
 }
@@ -155,7 +158,7 @@ pub(crate) struct Versioned<T> {
     pub(crate) body: T,
 }
 
-/// Asks a mover, and waits for its answer.
+/// Sends a request to a mover, and waits for its answer.
 ///
 /// # Errors
 /// [`AskError`].
@@ -180,7 +183,7 @@ pub async fn ask(bus: &Bus, mover: &str, ask: &Ask, within: Duration) -> Result<
     }
 }
 
-/// Answers questions for as long as it lives.
+/// Answers requests as long as it lives.
 pub struct AskServer {
     task: JoinHandle<()>,
 }
@@ -191,10 +194,10 @@ impl Drop for AskServer {
     }
 }
 
-/// Has `handler` answer what the mover is asked, several questions at the same time.
+/// Answers the requests to a mover by `handler`, several at the same time.
 ///
 /// # Errors
-/// If the id is no name, or NATS can't be reached.
+/// If the ID is no valid name, or NATS can't be reached.
 pub async fn serve_asks<H>(bus: &Bus, mover: &str, handler: H) -> Result<AskServer, BusError>
 where
     H: Fn(Ask) -> BoxFuture<'static, Answer> + Send + Sync + 'static,
@@ -204,7 +207,7 @@ where
     }
     let subscribed = bus.client().subscribe(bus.names().ask(mover)).await;
     let mut questions = subscribed.map_err(|error| BusError::away("questions", &error))?;
-    // Once this is answered the server knows of the subscription, and nobody is told that there is no such mover.
+    // After this answer the server knows the subscription, so that requests don't fail for lack of a mover.
     bus.settle("questions").await?;
     let (bus, handler) = (bus.clone(), Arc::new(handler));
     let seats = Arc::new(Semaphore::new(AT_ONCE));
@@ -231,7 +234,7 @@ where
         Err(error) => Answer::Failed(error.to_string()),
     };
     if let Ok(body) = write_record("an answer", &Versioned { version: RECORD_VERSION, body: answer }) {
-        // Whoever asked hears nothing then, and says so.
+        // The sender's request times out then.
         let _ = bus.client().publish(reply, body.into()).await;
     }
 }

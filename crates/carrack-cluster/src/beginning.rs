@@ -1,17 +1,17 @@
-//! How a process of a fleet begins: a cluster of NATS that chooses its leaders, as it does when it starts or when a server has
-//! died, answers nobody for some seconds, and is no reason to give up.
+//! Retries at the start of a fleet's process: a NATS cluster that elects its leaders, as after its start or a
+//! server's death, answers no request for some seconds, which is no reason to give up.
 
 use std::fmt::Display;
 use std::time::Duration;
 
 use crate::mover::Say;
 
-/// How often it is tried; each may wait for several answers that don't come.
+/// Number of attempts; each may wait for several missing answers.
 const TRIES: u32 = 5;
 
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// Begins, and once more if what went wrong may pass.
+/// Begins, and repeats that after errors that may pass.
 pub(crate) async fn patiently<T, E: Display, F: Future<Output = Result<T, E>>>(
     say: &Say,
     may_pass: impl Fn(&E) -> bool,

@@ -1,4 +1,4 @@
-//! The verbs over a fleet: what users ask goes into the transfers' records, and managers do it.
+//! Users' commands to a fleet: they change the transfers' records, and managers carry them out.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
@@ -21,16 +21,16 @@ use crate::records::{
 use crate::registry::Movers;
 use crate::transfers::{FindError, Transfers};
 
-/// How often a transfer that is watched is looked at.
+/// Interval at which a watched transfer is read.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// What a transfer waits for that its user has told to.
+/// The reason for which a paused transfer waits.
 const PAUSED: &str = "it is paused: `carrack resume` has it go on";
 
-/// A manager takes what is submitted well within this time.
+/// A manager takes a submitted transfer well within this time.
 const TAKEN_WITHIN_MS: u64 = 5_000;
 
-/// Asks the fleet.
+/// The commands of a fleet.
 #[derive(Clone)]
 pub struct FleetControl {
     bus: Bus,
@@ -52,7 +52,7 @@ fn of_find(error: FindError) -> ControlError {
     }
 }
 
-/// Whether nobody has taken it, for a while, and it is not known why.
+/// Returns true if no manager has taken the transfer for a while, for an unknown reason.
 fn is_left(record: &TransferRecord, now_ms: u64) -> bool {
     let is_free = record.state == TransferState::Queued && record.manager.is_empty();
     let since_ms = record.submitted_ms.max(record.submission.not_before_ms.unwrap_or(0));
@@ -60,15 +60,17 @@ fn is_left(record: &TransferRecord, now_ms: u64) -> bool {
 }
 
 impl FleetControl {
+    /// Opens the records of transfers.
+    ///
     /// # Errors
-    /// None that could be helped.
+    /// If NATS does not answer, or refuses.
     pub async fn new(bus: Bus) -> Result<FleetControl, BusError> {
         let transfers = Transfers::open(&bus).await?;
         Ok(FleetControl { bus, transfers })
     }
 
-    /// With what only their reader can tell of transfers: that their time or their turn has not come, or that nobody is there to take
-    /// them.
+    /// Adds the reasons for waiting that no record has: a transfer's start or turn has not come, or no
+    /// manager is there.
     async fn shown(&self, records: Vec<TransferRecord>) -> Vec<TransferRecord> {
         let now_ms = now_ms();
         let mut records: Vec<_> = records.into_iter().map(|record| record.with_start_wait(now_ms)).collect();
@@ -98,7 +100,7 @@ impl FleetControl {
             let message = "the start is more than a year ahead".to_owned();
             return Err(ControlError::Refused { message, hint: "not_before_ms is in milliseconds".into() });
         }
-        // Movers make what they make with their own.
+        // Movers create files with their own umask.
         let submission = Submission { umask: None, ..submission };
         let mut record = TransferRecord::queued(ids::new_id(), &user, submission, now_ms());
         if record.deletes() {
@@ -146,19 +148,19 @@ impl FleetControl {
     }
 }
 
-/// What has changed of all transfers.
+/// Changes of all transfers.
 #[derive(Default)]
 struct Changes {
-    /// Up to which everything was seen.
+    /// Revision up to which all changes were seen.
     revision: u64,
     ready: VecDeque<TransferRecord>,
     has_begun: bool,
-    /// Until then, those that were told: that these are over meanwhile is news.
+    /// Transfers reported before the first look ended: the end of one of them is still to report.
     told: HashSet<String>,
 }
 
 impl Changes {
-    /// Of those that were over before nobody waits for anything.
+    /// Transfers that were over at the start are not reported.
     fn is_news(&self, record: &TransferRecord) -> bool {
         self.has_begun || !record.state.is_over() || self.told.contains(&record.id)
     }
@@ -180,7 +182,7 @@ impl Changes {
                     (self.has_begun, self.told) = (true, HashSet::new());
                     tokio::time::sleep(LOOK_EVERY).await;
                 }
-                // When it is there again it may have been made anew, and count from the beginning.
+                // A server that comes back may have new streams, which count from the beginning.
                 Err(error) if error.may_pass() && self.has_begun => {
                     self.revision = 0;
                     tokio::time::sleep(LOOK_EVERY).await;

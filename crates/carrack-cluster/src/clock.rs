@@ -1,10 +1,10 @@
-//! The clock by which others' patience is judged: it goes on while the machine sleeps, as theirs does.
+//! The clock for deadlines of other processes: it runs while the machine sleeps, as their clocks do.
 
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Since the machine was started, sleep included (`CLOCK_BOOTTIME`, clock_gettime(2)).
+/// Returns the time since the machine's start, sleep included (`CLOCK_BOOTTIME`, clock_gettime(2)).
 pub(crate) fn since_boot() -> Duration {
     let now = clock_gettime(ClockId::Boottime);
     Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32)

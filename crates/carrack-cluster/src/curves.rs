@@ -1,4 +1,4 @@
-//! What the tuner has learnt of a path, so that the next transfer on it begins where this one has arrived (Y4).
+//! Results of the tuner for a path, from which the next transfer on it starts (Y4).
 
 use serde::{Deserialize, Serialize};
 
@@ -8,12 +8,12 @@ use crate::records::{RECORD_VERSION, is_name};
 use crate::store::Bucket;
 use crate::subjects::BucketName;
 
-/// How fast so many pairs were together.
+/// The rate of a number of pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CurvePoint {
     /// Pairs at work.
     pub pairs: u32,
-    /// What they moved together.
+    /// Their total rate.
     pub bytes_per_s: u64,
 }
 
@@ -24,12 +24,12 @@ pub struct CurveRecord {
     pub version: u32,
     /// The points, fewest pairs first.
     pub points: Vec<CurvePoint>,
-    /// When it was written, milliseconds since 1970.
+    /// Time of writing, milliseconds since 1970.
     pub at_ms: u64,
 }
 
 impl CurveRecord {
-    /// A curve of now.
+    /// Creates a curve of this version.
     pub fn new(points: Vec<CurvePoint>, at_ms: u64) -> CurveRecord {
         CurveRecord { version: RECORD_VERSION, points, at_ms }
     }
@@ -42,13 +42,15 @@ pub struct Curves {
 }
 
 impl Curves {
+    /// Opens the bucket.
+    ///
     /// # Errors
-    /// None that could be helped.
+    /// If NATS does not answer, or refuses.
     pub async fn open(bus: &Bus) -> Result<Curves, BusError> {
         Ok(Curves { bucket: Bucket::open(bus, BucketName::Curves).await? })
     }
 
-    /// What is known of the way from one site to another.
+    /// Returns the curve of the path from one site to another.
     ///
     /// # Errors
     /// If NATS does not answer.
@@ -56,7 +58,7 @@ impl Curves {
         Ok(self.bucket.get(&key(from, to)?).await?.map(|entry| entry.value))
     }
 
-    /// Keeps it, in place of what was known.
+    /// Stores a curve in place of an earlier one.
     ///
     /// # Errors
     /// If NATS does not take it.

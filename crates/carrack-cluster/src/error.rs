@@ -1,26 +1,26 @@
-//! What goes wrong between a process and NATS, and what to do about it.
+//! Errors between a process and NATS, with hints.
 
 use async_nats::jetstream::context::{PublishError, PublishErrorKind};
 
-/// Why something could not be done with NATS.
+/// An error of NATS.
 #[derive(Debug, thiserror::Error)]
 pub enum BusError {
-    /// No server lets us in.
+    /// No server accepts the client.
     #[error("no NATS server of {urls} can be used: {reason}")]
     Connect {
-        /// The addresses that were tried.
+        /// The tried addresses.
         urls: String,
-        /// What came of it.
+        /// The reason.
         reason: String,
-        /// What to look at.
+        /// A hint.
         hint: &'static str,
     },
-    /// A file with credentials or certificates can't be used.
+    /// A file with credentials or certificates is invalid.
     #[error("{path}: {reason}")]
     Material {
-        /// Which.
+        /// Its path.
         path: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// A name can't be a part of subjects.
@@ -29,74 +29,74 @@ pub enum BusError {
     /// The server is too old.
     #[error("the NATS server {name} is version {version}, and a fleet needs 2.11 or newer")]
     Old {
-        /// As the server calls itself.
+        /// The server's name.
         name: String,
-        /// Its version; what is known of it.
+        /// Its version, as far as known.
         version: String,
     },
-    /// There is no JetStream where it was looked for.
+    /// There is no JetStream in this place.
     #[error("{place} has no JetStream for this account: {reason}")]
     NoJetStream {
         /// The server, or the domain.
         place: String,
-        /// What the server says.
+        /// The server's reason.
         reason: String,
     },
-    /// A bucket or a stream is not there.
+    /// A bucket or a stream is missing.
     #[error("{0} is not there")]
     Missing(String),
-    /// A bucket or a stream is there, but none of ours, or of another version.
+    /// An existing bucket or stream is foreign, or of another version.
     #[error("{name} can't be used: {reason}")]
     Foreign {
-        /// Which.
+        /// Its name.
         name: String,
-        /// What is wrong with it.
+        /// The difference.
         reason: String,
     },
-    /// NATS says no; trying again will not help.
+    /// NATS refuses; a retry will not help.
     #[error("{what}: NATS refuses it: {reason}")]
     Refused {
-        /// What was tried.
+        /// The attempted action.
         what: String,
         /// The server's words.
         reason: String,
     },
-    /// NATS does not answer. The same may work later.
+    /// NATS does not answer. A retry may succeed later.
     #[error("{what}: no answer from NATS ({reason})")]
     Away {
-        /// What was tried.
+        /// The attempted action.
         what: String,
-        /// How it showed.
+        /// The observed error.
         reason: String,
     },
-    /// A record can't be used.
+    /// A record is unreadable.
     #[error("{place} can't be read: {reason}")]
     Unreadable {
         /// The bucket or stream, and the key.
         place: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// Something is too large for one message.
+    /// Data are too large for one message.
     #[error("{what} has {bytes} bytes, and {max} fit")]
     TooLarge {
-        /// What.
+        /// The data.
         what: String,
-        /// Its size.
+        /// Their size.
         bytes: usize,
-        /// What fits.
+        /// The size limit.
         max: usize,
     },
-    /// What was to be made is there already.
+    /// The key to create exists already.
     #[error("{0} is there already")]
     Exists(String),
-    /// Somebody else has changed it meanwhile.
+    /// Another process has changed the key meanwhile.
     #[error("{0} was changed by somebody else at the same time")]
     Conflict(String),
 }
 
 impl BusError {
-    /// What a user can do about it.
+    /// Returns a hint for the user.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             BusError::Connect { hint, .. } => (*hint).to_owned(),
@@ -122,7 +122,7 @@ impl BusError {
         })
     }
 
-    /// Whether the same may work later, with nobody doing anything about it.
+    /// Returns true if a retry may succeed later without any other action.
     pub fn may_pass(&self) -> bool {
         matches!(self, BusError::Away { .. } | BusError::Conflict(_))
     }
@@ -135,7 +135,8 @@ impl BusError {
             PublishErrorKind::TimedOut | PublishErrorKind::BrokenPipe | PublishErrorKind::MaxAckPending => {
                 BusError::away(what, error)
             }
-            // Nobody listens: the stream was never made, or its servers are away; which one can't be told apart.
+            // No responders: the stream was never created, or its servers are away; these cases can't be
+            // distinguished.
             PublishErrorKind::StreamNotFound => BusError::away(what, error),
             _ => BusError::refused(what, error),
         }

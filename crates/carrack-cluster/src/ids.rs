@@ -1,9 +1,9 @@
-//! Ids that nobody else has.
+//! Unique IDs.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 
-/// 16 hexadecimal digits, of the kernel's random bytes.
+/// Returns 16 hexadecimal digits from the kernel's random bytes.
 pub fn new_id() -> String {
     let mut bytes = [0; 8];
     let mut filled = 0;
@@ -11,14 +11,15 @@ pub fn new_id() -> String {
         match rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()) {
             Ok(count) => filled += count,
             Err(rustix::io::Errno::INTR) => {}
-            // Without getrandom(2) there are the keys of the standard library's maps, which it gets in its own way.
+            // Without getrandom(2) there are the keys of the standard library's maps, for which it has a
+            // fallback of its own.
             Err(_) => return format!("{:016x}", RandomState::new().build_hasher().finish()),
         }
     }
     format!("{:016x}", u64::from_be_bytes(bytes))
 }
 
-/// Whether `text` could be the beginning of an id.
+/// Returns true if `text` could be the beginning of an ID.
 pub fn is_prefix(text: &str) -> bool {
     let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     (1..=16).contains(&text.len()) && text.bytes().all(is_digit)

@@ -1,8 +1,9 @@
-//! Which manager owns which transfer.
+//! Ownership of transfers by managers.
 //!
-//! A lease is a key that ends after six seconds and is renewed by compare-and-swap: of two managers that want it one gets it, and one that
-//! slept too long finds that it has lost it. A manager acts for a transfer only while its lease [is sure](Lease::is_sure): what it has
-//! published until then is of the log, and the next one reads it there.
+//! A lease is a key that expires after six seconds and is renewed by compare-and-swap: of two managers that
+//! want it one gets it, and a manager that slept too long finds that it has lost it. A manager acts for a
+//! transfer only while its lease [is sure](Lease::is_sure): its earlier messages are in the log, where the
+//! next manager reads them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -19,47 +20,47 @@ use crate::records::{RECORD_VERSION, is_name, now_ms};
 use crate::store::{Bucket, Live};
 use crate::subjects::BucketName;
 
-/// How often to [renew](Lease::renew).
+/// Interval of [renewals](Lease::renew).
 pub const RENEW_EVERY: Duration = LEASE_RENEW_EVERY;
 
-/// Watchers wait so long for the server to say that a lease has ended.
+/// Time after which watchers count an unrenewed lease as expired, even without the server's marker.
 const ENDED_AFTER: Duration = Duration::from_secs(9);
 
-/// Who owns a transfer.
+/// The owner of a transfer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseRecord {
     /// [`RECORD_VERSION`].
     pub version: u32,
-    /// The manager's id.
+    /// The manager's ID.
     pub manager: String,
-    /// Of this lease, and no other one of the same manager's.
+    /// Unique to this lease, among all leases of the same manager.
     pub token: String,
-    /// Milliseconds since 1970.
+    /// Begin of the lease, milliseconds since 1970.
     pub since_ms: u64,
 }
 
-/// Why a lease was not renewed.
+/// An error of renewing a lease.
 #[derive(Debug, thiserror::Error)]
 pub enum RenewError {
-    /// It is another's, or nobody's: stop at once.
+    /// Another manager has it, or it has expired: stop at once.
     #[error("the lease of transfer {0} is lost")]
     Lost(String),
-    /// Not known; try again while the lease is [sure](Lease::is_sure).
+    /// The state is unknown; retry while the lease is [sure](Lease::is_sure).
     #[error(transparent)]
     Bus(#[from] BusError),
 }
 
-/// A transfer is ours.
+/// This manager's lease of a transfer.
 pub struct Lease {
     bucket: Bucket<LeaseRecord>,
     transfer: String,
     record: LeaseRecord,
     revision: u64,
-    /// By the clock that goes on while the machine sleeps.
+    /// By the clock that runs while the machine sleeps.
     term: Term,
 }
 
-/// How long a lease may be acted by, for those who see to its transfer beside its owner.
+/// The time for which a lease is valid, shared with other tasks of its owner.
 #[derive(Clone)]
 pub struct Term(Arc<Mutex<LeaseTerm>>);
 
@@ -72,17 +73,17 @@ impl Term {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).confirm(sent_at);
     }
 
-    /// Whether nobody else can have it yet, by our own clock.
+    /// Returns true if no other manager can have the lease yet, by the local clock.
     pub fn is_sure(&self) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).is_sure(since_boot())
     }
 }
 
 impl Lease {
-    /// Takes the lease if nobody has it; `None` if somebody has.
+    /// Acquires the lease; `None` if it has an owner.
     ///
     /// # Errors
-    /// If one of the ids is no name, or NATS does not answer.
+    /// If one of the IDs is no valid name, or NATS does not answer.
     pub async fn acquire(bus: &Bus, transfer: &str, manager: &str) -> Result<Option<Lease>, BusError> {
         for name in [transfer, manager] {
             if !is_name(name) {
@@ -104,20 +105,21 @@ impl Lease {
         }
     }
 
-    /// The transfer's id.
+    /// Returns the transfer's ID.
     pub fn transfer(&self) -> &str {
         &self.transfer
     }
 
-    /// Makes it last for another six seconds.
+    /// Renews the lease for another six seconds.
     ///
     /// # Errors
-    /// [`RenewError::Lost`] if it is ours no longer.
+    /// [`RenewError::Lost`] if another manager may have it.
     pub async fn renew(&mut self) -> Result<(), RenewError> {
         let began = since_boot();
         if let Err(error) = self.swap(began).await {
             let BusError::Conflict(_) = error else { return Err(error.into()) };
-            // A renewal whose answer was lost counts all the same: then what is there is ours, with another revision.
+            // A renewal whose answer was lost counts all the same: then the key has this lease's token, with
+            // another revision.
             match self.bucket.get(&self.transfer).await? {
                 Some(entry) if entry.value.token == self.record.token => self.revision = entry.revision,
                 _ => return Err(RenewError::Lost(self.transfer.clone())),
@@ -133,64 +135,65 @@ impl Lease {
         Ok(())
     }
 
-    /// Whether nobody else can have it yet, by our own clock.
+    /// Returns true if no other manager can have the lease yet, by the local clock.
     pub fn is_sure(&self) -> bool {
         self.term.is_sure()
     }
 
-    /// The same for others, for as long as it lasts.
+    /// Returns the lease's time, for other tasks.
     pub fn term(&self) -> Term {
         self.term.clone()
     }
 
-    /// Gives it up, so that another one can take it at once.
+    /// Releases the lease, so that another manager can acquire it at once.
     ///
     /// # Errors
-    /// If NATS does not take it; then it ends by itself.
+    /// If NATS does not take it; then the lease expires.
     pub async fn release(self) -> Result<(), BusError> {
         self.bucket.delete(&self.transfer, Some(self.revision)).await
     }
 }
 
-/// Whether a manager is there: each has a lease of its own name. For who may not follow; it makes no consumer.
+/// Returns true if a manager is there: each has a lease of its own name. For clients that may not follow;
+/// makes no consumer.
 ///
 /// # Errors
-/// If NATS does not let us, or does not answer.
+/// If NATS refuses, or does not answer.
 pub async fn is_managed(bus: &Bus) -> Result<bool, BusError> {
     let bucket: Bucket<LeaseRecord> = Bucket::open(bus, BucketName::Leases).await?;
     Ok(bucket.keys().await?.iter().any(|key| key.starts_with(MANAGER)))
 }
 
-/// What the ids of managers begin with.
+/// Prefix of managers' IDs.
 pub const MANAGER: &str = "manager-";
 
-/// All leases, kept up to date: what has none is free.
+/// All leases, kept up to date: a transfer without one is free.
 pub struct Leases {
     live: Live<LeaseRecord>,
 }
 
 impl Leases {
-    /// Begins to follow; knows all leases when it returns.
+    /// Starts following; all leases are known when this returns.
     ///
     /// # Errors
-    /// If NATS does not let us, or does not answer. Later breaks are waited out.
+    /// If NATS refuses, or does not answer. Later interruptions are waited out.
     pub async fn follow(bus: &Bus) -> Result<Leases, BusError> {
         debug_assert!(LEASE == LEASE_LASTS && ENDED_AFTER > LEASE);
         let bucket = Bucket::open(bus, BucketName::Leases).await?;
         Ok(Leases { live: Live::follow(&bucket, ENDED_AFTER).await? })
     }
 
-    /// Who owns this transfer; `None` if it is free.
+    /// Returns the owner of this transfer; `None` if it is free.
     pub fn owner(&self, transfer: &str) -> Option<Arc<LeaseRecord>> {
         self.live.get(transfer)
     }
 
-    /// All that are owned, by the transfers' ids.
+    /// Returns all leases, by the transfers' IDs.
     pub fn all(&self) -> Vec<(String, Arc<LeaseRecord>)> {
         self.live.all()
     }
 
-    /// `changed()` on it waits for the next change of anything.
+    /// Returns a receiver that changes with any lease.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.live.changes()
     }

@@ -1,5 +1,6 @@
-//! What transfers that did not come to their end have left at the destination: journals and temporary files. They are kept for a while, as
-//! the same transfer goes on with them when it is submitted again; then a mover of the site removes them.
+//! Leftovers of unfinished transfers at their destinations: journals and temporary files. They are kept for a
+//! while, as the same transfer resumes with them when it is submitted again; then a mover of the site removes
+//! them.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -15,23 +16,23 @@ use crate::records::{Leg, MoverRecord, TransferRecord, TransferState, now_ms};
 use crate::registry::{Movers, able};
 use crate::transfers::{Brief, FindError, Transfers};
 
-/// A mover may take so long. After a minute it may not answer any more (`docs/examples/nats`).
+/// Timeout of a removal. After a minute a mover may not answer any more (`docs/examples/nats`).
 const CLEAR_WITHIN: Duration = Duration::from_secs(50);
 
-/// How long leftovers are kept if nothing is said.
+/// The default retention of leftovers.
 pub const LEFTOVERS_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// A session that is told to end, or is cut off, has ended after so long: before, nothing is removed.
+/// The minimum retention: a session that was ended or cut off has certainly ended by then.
 pub const LEFTOVERS_KEPT_MIN: Duration = Duration::from_secs(120);
 
-/// What became of the leftovers of one transfer.
+/// The result of clearing the leftovers of one transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cleared {
-    /// The transfer's id.
+    /// The transfer's ID.
     pub transfer: String,
-    /// Where they were: `SITE:/directory`.
+    /// Their directory: `SITE:/directory`.
     pub place: String,
-    /// Journals and temporary files that were removed, or why not all were.
+    /// Numbers of removed journals and temporary files, or the reason why some remain.
     pub removed: Result<(u64, u64), String>,
 }
 
@@ -48,14 +49,14 @@ impl fmt::Display for Cleared {
     }
 }
 
-/// Whether a transfer may have left something that was not removed since.
+/// Returns true if a transfer may have leftovers.
 pub(crate) fn has_leftovers(record: &TransferRecord) -> bool {
     let is_complete = record.state == TransferState::Done && record.tally.entries_failed == 0;
     record.state.is_over() && !is_complete && record.leg.is_some() && !record.leftovers_cleared
 }
 
-/// Removes what transfers have left that ended longer ago than `older`, unless a transfer between the same places is open, which goes
-/// on with it.
+/// Removes the leftovers of transfers that ended longer ago than `older`, except where a transfer between the
+/// same places is open, which resumes with them.
 ///
 /// # Errors
 /// If NATS does not answer.
@@ -67,7 +68,8 @@ pub async fn clear_leftovers(
     clear_known(bus, transfers, &transfers.survey().await?, older).await
 }
 
-/// The same by a look at all transfers. Where some are of a later version, and may go on with anything, nothing is removed.
+/// The same with a survey of all transfers. If some are of a later version, and may resume with any
+/// leftovers, nothing is removed.
 pub(crate) async fn clear_known(
     bus: &Bus,
     transfers: &Transfers,
@@ -100,7 +102,7 @@ pub(crate) async fn clear_known(
         let Some(leg) = record.leg.as_ref().filter(|_| has_leftovers(&record)) else { continue };
         let removed = clear(bus, &movers, &record, leg).await;
         if removed.is_ok() {
-            // Whoever forgets the transfer meanwhile has nothing to note.
+            // If the record was removed meanwhile, there is nothing to note.
             let _ = transfers.update(&id, |record| record.leftovers_cleared = true).await;
         }
         let place = format!("{}:{}", record.submission.destination.site, leg.sink);
@@ -109,7 +111,7 @@ pub(crate) async fn clear_known(
     Ok(cleared)
 }
 
-/// By the first mover of the sink's site that can.
+/// Clears by the first mover of the sink's site that can.
 async fn clear(
     bus: &Bus,
     movers: &[MoverRecord],

@@ -1,6 +1,6 @@
 //! The fleet (Y1 to Y6): movers, managers and their queues on NATS JetStream.
 //!
-//! Nothing here touches payload, and nothing on NATS is the only record of what was moved (decision 18).
+//! No payload passes through NATS, and NATS never has the only record of moved data (decision 18).
 
 pub mod asks;
 mod beginning;

@@ -1,7 +1,7 @@
-//! A transfer's log: what was scanned, settled and finished, in the order in which it became known.
+//! A transfer's log: scanned, settled and finished work, in the order of its reports.
 //!
-//! Managers decide by it, and by nothing else. The same entry may be there more than once, and entries of attempts that nobody waits for
-//! any more: whoever reads counts each attempt's chunk once.
+//! Managers decide by the log alone. An entry may occur more than once, as may entries of obsolete attempts:
+//! a reader counts each attempt's chunk once.
 
 use std::collections::VecDeque;
 
@@ -18,31 +18,31 @@ use crate::queue::PartOf;
 use crate::records::{FAILURES_KEPT, Failure, RECORD_VERSION, Skipped, is_name};
 use crate::store::{From, Tail, Tailed, read_record, write_record};
 
-/// Bytes of failures in one entry at most, and as many of what is left out; what is beyond is only counted.
+/// Upper bound of bytes of failures in one entry, and the same of skipped entries; the rest is only counted.
 const FAILURE_BYTES: usize = 256 * 1024;
 
 /// Large files in one entry: about 300 KiB.
 pub const LARGE_FILES_AT_ONCE: usize = 8_192;
 
-/// What has happened. A transfer is finished when a `Close` is done; that is published when all chunks of the last attempt that was
-/// scanned to its end are done, and all its large files are finished or discarded.
+/// An event. A transfer is finished when a `Close` is done; that is published when all chunks of the last
+/// completely scanned attempt are done, and all its large files are finished or discarded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "kebab-case")]
 pub enum LogEntry {
-    /// Large files that a scan has found; all of them are told before its `ScanDone`.
+    /// Large files that a scan has found; all of them come before its `ScanDone`.
     LargeFiles {
-        /// Of the scan.
+        /// The scan's attempt.
         attempt: u32,
         /// The files.
         files: Vec<LargeFile>,
     },
-    /// A scan has seen everything, and all it has published is kept.
+    /// A scan has seen everything, and all its messages are stored.
     ScanDone {
-        /// Of the scan.
+        /// The scan's attempt.
         attempt: u32,
         /// The mover.
         by: String,
-        /// Chunks that it cut: they have the numbers 0 to one less.
+        /// Number of chunks; their numbers begin with 0.
         chunks: u64,
         /// Files and links in them; a large file is one.
         files: u64,
@@ -57,201 +57,202 @@ pub enum LogEntry {
         directory_messages: u64,
         /// Files that were cut in parts, all named by `LargeFiles`.
         large_files: u64,
-        /// What could not be scanned: at most the first [`FAILURES_KEPT`].
+        /// Entries that could not be scanned: at most the first [`FAILURES_KEPT`].
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         failures: Vec<Failure>,
-        /// How many these are.
+        /// Number of all these entries.
         #[serde(default)]
         failed_entries: u64,
         /// Sockets, pipes and devices: at most the first [`FAILURES_KEPT`].
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         skipped: Vec<Skipped>,
-        /// How many these are.
+        /// Number of all these entries.
         #[serde(default)]
         skipped_entries: u64,
     },
-    /// Scans have come to nothing at every mover that could try one: the source can't be read at all.
+    /// Scans have failed at every mover that could try one: the source is unreadable.
     ScanFailed {
-        /// Of the scan.
+        /// The scan's attempt.
         attempt: u32,
         /// The mover.
         by: String,
-        /// For people.
+        /// The reason, for people.
         reason: String,
     },
-    /// Everything of a chunk is durable at the sink, or has failed.
+    /// Everything in a chunk is durable at the sink, or has failed.
     ChunkDone(ChunkDone),
     /// A large file has its name, or has failed at its end.
     FileFinished {
-        /// Of the scan.
+        /// The scan's attempt.
         attempt: u32,
         /// [`PartOf::file`].
         file: u64,
         /// The sink's mover.
         by: String,
-        /// Why it has no name at the destination.
+        /// The failure, if it has no name at the destination.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         failure: Option<Failure>,
     },
-    /// A large file of which parts have failed has left nothing at the destination.
+    /// A large file with failed parts has left nothing at the destination.
     FileDiscarded {
-        /// Of the scan.
+        /// The scan's attempt.
         attempt: u32,
         /// [`PartOf::file`].
         file: u64,
         /// The sink's mover.
         by: String,
     },
-    /// What the source has not is gone at the destination, as far as it may go.
+    /// Destination entries that the source lacks are removed, as far as permitted.
     Deleted(Deleted),
-    /// Files have their further names and directories their metadata, and the journals are gone: the transfer is over.
+    /// Files have their further names and directories their metadata, and the journals are gone: the transfer
+    /// is over.
     Closed {
-        /// Of the scan.
+        /// The scan's attempt.
         attempt: u32,
         /// The sink's mover.
         by: String,
-        /// Names and directories that have not: at most the first [`FAILURES_KEPT`].
+        /// Failed names and directories: at most the first [`FAILURES_KEPT`].
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         failures: Vec<Failure>,
-        /// How many these are.
+        /// Number of all these failures.
         #[serde(default)]
         failed_entries: u64,
     },
-    /// What a session or a scan could not keep of entries since it told of that last.
+    /// Attributes of entries that a session or a scan could not keep, since its last such report.
     Lost {
         /// The source's mover.
         by: String,
         /// The session, or the scan.
         of: String,
-        /// Of what it has told, from 0.
+        /// Number of the report, from 0.
         number: u64,
-        /// Of each kind and reason one.
+        /// One for each kind and reason.
         losses: Vec<Loss>,
     },
-    /// Bytes that were sent and belong to no chunk that is done.
+    /// Sent bytes that belong to no completed chunk.
     Moved {
         /// The source's mover.
         by: String,
-        /// How many.
+        /// Number of bytes.
         bytes: u64,
-        /// In which session.
+        /// The session.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         session: String,
-        /// Bytes that its source has told of it, with these.
+        /// All bytes that its source has reported for the session, including these.
         #[serde(default)]
         session_bytes: u64,
     },
-    /// A session has ended otherwise than it should: what its sink has written. Its source may have died before it told.
+    /// The bytes written in a session that did not end in order. Its source may have died before its report.
     Received {
         /// The sink's mover.
         by: String,
-        /// Which session.
+        /// The session.
         session: String,
-        /// All that was written in it, told of before or not.
+        /// All bytes written in it, reported before or not.
         bytes: u64,
     },
-    /// Something went wrong with a mover: in a session, in a scan, or with entries that others may be able to copy.
+    /// A mover has a fault: in a session, in a scan, or with entries that others may be able to copy.
     PairBroken {
-        /// The source's mover, who tells it.
+        /// The source's mover, which reports it.
         by: String,
-        /// The sink's; empty for a scan.
+        /// The sink's mover; empty for a scan.
         sink: String,
-        /// Whether it is the source's mover with which something is wrong, and not the sink's.
+        /// True if the fault is the source mover's, and not the sink mover's.
         #[serde(default)]
         is_source: bool,
-        /// What it is.
+        /// The kind of the fault.
         #[serde(default)]
         kind: FaultKind,
-        /// For people.
+        /// The reason, for people.
         reason: String,
     },
     /// For people: a manager took over, a mover was lost.
     Note {
-        /// Who says it.
+        /// The writer.
         by: String,
-        /// What.
+        /// The text.
         text: String,
     },
-    /// What a later version has written.
+    /// An entry of a later version.
     #[serde(other)]
     Unknown,
 }
 
-/// A large file, and how it was cut.
+/// A large file with its parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LargeFile {
     /// [`PartOf::file`].
     pub file: u64,
-    /// Its parts.
+    /// Number of its parts.
     pub parts: u32,
-    /// Its bytes.
+    /// Its size in bytes.
     pub bytes: u64,
 }
 
-/// What became of a chunk.
+/// The result of a chunk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChunkDone {
-    /// Of the scan.
+    /// The scan's attempt.
     pub attempt: u32,
     /// Its number.
     pub number: u64,
     /// The source's mover.
     pub by: String,
-    /// The sink's.
+    /// The sink's mover.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub sink: String,
-    /// How often it had been delivered, with this time.
+    /// Number of its deliveries so far.
     #[serde(default)]
     pub delivered: u64,
-    /// If it is a part of a large file: which.
+    /// The part of a large file, if it is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<PartOf>,
     /// Files and links that are complete under their names by it; a part completes none.
     pub files: u64,
-    /// Bytes of it that are at the sink, whoever has moved them.
+    /// Its bytes that are at the sink, independent of their mover.
     pub bytes: u64,
-    /// Bytes that were sent for it this time, about.
+    /// Approximate number of bytes sent for it by this delivery.
     pub moved_bytes: u64,
-    /// In which session.
+    /// The session.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub session: String,
-    /// Bytes that were sent in it, these and those that were told of before.
+    /// All bytes sent in the session, reported before or not.
     #[serde(default)]
     pub session_bytes: u64,
-    /// What has failed: at most the first [`FAILURES_KEPT`].
+    /// Failures: at most the first [`FAILURES_KEPT`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<Failure>,
-    /// How many these are.
+    /// Number of all failed entries.
     #[serde(default)]
     pub failed_entries: u64,
 }
 
-/// What became of what the source has not.
+/// The result of a deletion.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deleted {
-    /// Of the scan.
+    /// The scan's attempt.
     pub attempt: u32,
     /// The source's mover.
     pub by: String,
-    /// The sink's.
+    /// The sink's mover.
     pub sink: String,
-    /// How often the item had been delivered, with this time: each time may have removed something.
+    /// Number of deliveries of the item so far: each may have removed entries.
     pub delivered: u64,
-    /// Entries that were removed. What a mover has removed that was killed is not told.
+    /// Removed entries. Those removed by a killed mover are not counted.
     pub entries: u64,
-    /// What stays, and why, for people.
+    /// Entries that stay, with the reason, for people.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stays: Vec<String>,
-    /// What keeps entries there as a failure: at most the first [`FAILURES_KEPT`].
+    /// Failures to remove entries: at most the first [`FAILURES_KEPT`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<Failure>,
-    /// How many these are.
+    /// Number of all these failures.
     #[serde(default)]
     pub failed_entries: u64,
 }
 
 impl LogEntry {
-    /// What the server knows the same entry by when it comes again within two minutes.
+    /// Returns the ID by which the server recognizes a repeated entry within two minutes.
     fn message_id(&self, transfer: &str) -> Option<String> {
         let rest = match self {
             LogEntry::LargeFiles { attempt, files } => {
@@ -276,7 +277,7 @@ impl LogEntry {
         Some(format!("{transfer}-{rest}"))
     }
 
-    /// What it says about how far its transfer is; `None` if it says something else.
+    /// Returns the entry's effect on the transfer's progress; `None` if it has none.
     pub fn tracked(&self) -> Option<TrackerEvent> {
         Some(match self {
             LogEntry::ScanDone {
@@ -352,7 +353,7 @@ impl LogEntry {
     }
 }
 
-/// How many of so many bytes each may stay.
+/// Returns how many items of these sizes fit.
 fn fit(sizes: impl Iterator<Item = usize>) -> usize {
     let mut bytes = 0;
     let fit = sizes.take_while(|size| {
@@ -362,18 +363,18 @@ fn fit(sizes: impl Iterator<Item = usize>) -> usize {
     fit.count().min(FAILURES_KEPT)
 }
 
-/// What one who follows a log gets.
+/// An item for a follower of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant)] // All but one are entries.
 pub enum Logged {
-    /// An entry, and its place in the stream.
+    /// An entry, with its sequence number in the stream.
     Entry {
         /// Grows from entry to entry.
         seq: u64,
-        /// What it says.
+        /// The entry.
         entry: LogEntry,
     },
-    /// That was all so far. Said once; before it nothing should be decided.
+    /// The end of the replay, reported once; before it nothing should be decided.
     Current,
 }
 
@@ -393,8 +394,10 @@ struct Written<'a> {
 }
 
 impl Log {
+    /// Opens a log.
+    ///
     /// # Errors
-    /// If `transfer` is no name.
+    /// If `transfer` is no valid name.
     pub fn open(bus: &Bus, transfer: &str) -> Result<Log, BusError> {
         if !is_name(transfer) {
             return Err(BusError::BadName(transfer.to_owned()));
@@ -403,7 +406,8 @@ impl Log {
         Ok(Log { bus: bus.clone(), transfer: transfer.to_owned(), subject })
     }
 
-    /// Adds an entry; it is kept when this returns. The same one again is harmless. Failures beyond [`FAILURES_KEPT`] are left out.
+    /// Appends an entry; it is stored when this returns. A repeated entry is harmless. Failures beyond
+    /// [`FAILURES_KEPT`] are left out.
     ///
     /// # Errors
     /// If NATS does not take it.
@@ -419,10 +423,10 @@ impl Log {
         self.bus.store(&what, self.subject.clone(), headers, body).await.map(|ack| ack.sequence)
     }
 
-    /// Everything from the beginning, then [`Logged::Current`], then what comes. Never ends.
+    /// Returns all entries from the beginning, then [`Logged::Current`], then later entries. Never ends.
     ///
     /// # Errors
-    /// If NATS does not let us, or does not answer at first. Later breaks are waited out.
+    /// If NATS refuses, or does not answer at first. Later interruptions are waited out.
     pub async fn replay_and_follow(&self) -> Result<impl Stream<Item = Logged> + Send + use<>, BusError> {
         let tail =
             Tail::open(&self.bus, self.bus.names().log(), self.subject.clone(), From::Message(1)).await?;
@@ -436,7 +440,7 @@ impl Log {
     /// Removes the log.
     ///
     /// # Errors
-    /// If NATS does not let us, or does not answer.
+    /// If NATS refuses, or does not answer.
     pub async fn remove(&self) -> Result<(), BusError> {
         let what = format!("the log of transfer {}", self.transfer);
         let failed = |error: &dyn std::fmt::Display| self.bus.explain(BusError::away(&what, error));
@@ -447,7 +451,7 @@ impl Log {
     }
 }
 
-/// An entry as it was written; [`LogEntry::Unknown`] if it can't be read.
+/// Parses an entry; returns [`LogEntry::Unknown`] if it is unreadable.
 pub(crate) fn read_entry(body: &[u8]) -> LogEntry {
     read_record("a log", body).unwrap_or(LogEntry::Unknown)
 }

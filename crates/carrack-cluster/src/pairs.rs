@@ -1,4 +1,4 @@
-//! Who sends to whom: what should be, kept by the managers, made so by the movers.
+//! Pairs of movers: the managers store the desired ones, and the movers follow.
 
 use carrack_plan::fleet::FleetPair;
 use futures_util::future::try_join_all;
@@ -11,14 +11,14 @@ use crate::records::{RECORD_VERSION, is_name};
 use crate::store::{Bucket, Seen};
 use crate::subjects::BucketName;
 
-/// Which source mover sends to which sink mover: a key in the pairs' bucket, `SOURCE-MOVER.TRANSFER.NUMBER`.
+/// A pair of a source's and a sink's mover: a key in the pairs' bucket, `SOURCE-MOVER.TRANSFER.NUMBER`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pair {
     /// [`RECORD_VERSION`].
     pub version: u32,
-    /// The transfer's id.
+    /// The transfer's ID.
     pub transfer: String,
-    /// Of the transfer's pairs, which it is.
+    /// Its number among the transfer's pairs.
     pub number: u32,
     /// The mover that reads.
     pub source: String,
@@ -40,30 +40,30 @@ impl From<FleetPair> for Pair {
     }
 }
 
-/// What happens to pairs.
+/// A change of the pairs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PairChange {
-    /// These are all: at first and after each break. What was known and is not among them is to end.
+    /// All pairs: at first and after each interruption. Earlier pairs that are not among these must end.
     All(Vec<Pair>),
-    /// This one should be.
+    /// A desired pair.
     Put(Pair),
-    /// This one should be no longer.
+    /// A pair that must end.
     Gone(PairKey),
 }
 
-/// Which pair: its key in the bucket.
+/// A pair's key in the bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PairKey {
     /// The mover that reads.
     pub source: String,
-    /// The transfer's id.
+    /// The transfer's ID.
     pub transfer: String,
-    /// Of the transfer's pairs, which it is.
+    /// Its number among the transfer's pairs.
     pub number: u32,
 }
 
 impl PairKey {
-    /// The key of a pair.
+    /// Returns the key of a pair.
     pub fn of(pair: &Pair) -> PairKey {
         PairKey { source: pair.source.clone(), transfer: pair.transfer.clone(), number: pair.number }
     }
@@ -85,14 +85,14 @@ impl PairKey {
     }
 }
 
-/// Whose pairs.
+/// A filter of pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose<'a> {
-    /// Those in which this mover reads.
+    /// The pairs in which this mover reads.
     Mover(&'a str),
-    /// Those of this transfer.
+    /// The pairs of this transfer.
     Transfer(&'a str),
-    /// All.
+    /// All pairs.
     Everybody,
 }
 
@@ -120,13 +120,15 @@ pub struct Pairs {
 }
 
 impl Pairs {
+    /// Opens the bucket.
+    ///
     /// # Errors
-    /// None that could be helped.
+    /// If NATS does not answer, or refuses.
     pub async fn open(bus: &Bus) -> Result<Pairs, BusError> {
         Ok(Pairs { bucket: Bucket::open(bus, BucketName::Pairs).await? })
     }
 
-    /// This pair should be.
+    /// Stores a desired pair.
     ///
     /// # Errors
     /// If NATS does not take it.
@@ -134,7 +136,7 @@ impl Pairs {
         self.bucket.put(&PairKey::of(pair).to_key()?, pair).await.map(|_| ())
     }
 
-    /// It should be no longer.
+    /// Removes a pair.
     ///
     /// # Errors
     /// If NATS does not take it.
@@ -142,7 +144,7 @@ impl Pairs {
         self.bucket.delete(&key.to_key()?, None).await
     }
 
-    /// Removes all of a transfer's, and returns how many there were.
+    /// Removes all pairs of a transfer, and returns their number.
     ///
     /// # Errors
     /// If NATS does not take it.
@@ -152,7 +154,7 @@ impl Pairs {
         Ok(pairs.len())
     }
 
-    /// Those that should be now, by transfer and number.
+    /// Returns the desired pairs, by transfer and number.
     ///
     /// # Errors
     /// If NATS does not answer.
@@ -163,10 +165,10 @@ impl Pairs {
         Ok(pairs)
     }
 
-    /// Those that should be, as they change. Never ends.
+    /// Watches the desired pairs. Never ends.
     ///
     /// # Errors
-    /// If NATS does not let us follow, or does not answer. Later breaks are waited out.
+    /// If NATS refuses, or does not answer. Later interruptions are waited out.
     pub async fn watch(
         &self,
         whose: Whose<'_>,

@@ -1,6 +1,7 @@
-//! Who is there: movers register themselves again and again, and everybody else keeps a map of them.
+//! The registry of movers: each renews its record, and all other processes keep a map of the records.
 //!
-//! A mover that is silent for [`LEASE`] is gone. It says itself when it leaves; that saves the others the wait.
+//! A mover that is silent for [`LEASE`] is gone. It removes its record when it leaves, which saves others the
+//! wait.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -17,16 +18,17 @@ use crate::records::{MoverRecord, is_name};
 use crate::store::{Bucket, Live};
 use crate::subjects::BucketName;
 
-/// Two beats may be lost before the lease is.
+/// Interval of heartbeats: two may be lost before the lease is.
 pub const BEAT: Duration = Duration::from_secs(2);
 
-/// Changes are said at once, but not more often: a mover's rate changes all the time.
+/// Minimum interval between two reports of changes: a mover's rate changes all the time.
 const CHANGES_APART: Duration = Duration::from_millis(250);
 
-/// The server tells when a lease ends; this is how long a watcher waits for it to.
+/// Time after which a watcher counts a silent mover as gone, even without the server's marker.
 const GONE_AFTER: Duration = Duration::from_secs(9);
 
-/// A mover's own record, put every two seconds and when it changes, until it [leaves](Registration::leave).
+/// A mover's own record, written every two seconds and when it changes, until it
+/// [leaves](Registration::leave).
 pub struct Registration {
     bucket: Bucket<MoverRecord>,
     record: watch::Sender<MoverRecord>,
@@ -34,13 +36,13 @@ pub struct Registration {
     task: JoinHandle<()>,
 }
 
-/// A beat that NATS has confirmed.
+/// A heartbeat that NATS has confirmed.
 #[derive(Clone, Copy)]
 struct Confirmed {
     began: Instant,
-    /// What the clock said then.
+    /// The wall-clock time at its begin.
     clock: SystemTime,
-    /// Of the key.
+    /// The key's revision.
     revision: u64,
 }
 
@@ -52,10 +54,10 @@ impl Confirmed {
 }
 
 impl Registration {
-    /// Registers; the record is there when this returns.
+    /// Registers a mover; the record is stored when this returns.
     ///
     /// # Errors
-    /// If the id is no name, or if NATS does not take it.
+    /// If the ID is no valid name, or if NATS does not take it.
     pub async fn start(bus: &Bus, record: MoverRecord) -> Result<Registration, BusError> {
         if !is_name(&record.id) {
             return Err(BusError::BadName(record.id));
@@ -67,7 +69,7 @@ impl Registration {
         Ok(Registration { bucket, record, confirmed, task })
     }
 
-    /// Changes the record; others learn it at once, if it is another one then.
+    /// Changes the record; other processes see a difference at once.
     pub fn update(&self, change: impl FnOnce(&mut MoverRecord)) {
         self.record.send_if_modified(|record| {
             let before = record.clone();
@@ -76,21 +78,22 @@ impl Registration {
         });
     }
 
-    /// The record as it is.
+    /// Returns the present record.
     pub fn record(&self) -> MoverRecord {
         self.record.borrow().clone()
     }
 
-    /// How long ago the last beat began that NATS has confirmed. After [`LEASE`] the others believe that we are gone.
+    /// Returns the time since the begin of the last confirmed heartbeat. After [`LEASE`] the mover counts as
+    /// gone.
     pub fn confirmed_for(&self) -> Duration {
         self.confirmed().began.elapsed()
     }
 
-    /// By how much this host's clock is ahead of the server's, in milliseconds, less what a word takes to be kept; `None` if there was
-    /// another beat meanwhile.
+    /// Returns the lead of this host's clock over the server's in milliseconds, less the time of storing a
+    /// record; `None` if there was another heartbeat meanwhile.
     ///
     /// # Errors
-    /// If NATS does not let us, or does not answer.
+    /// If NATS refuses, or does not answer.
     pub async fn clock_is_ahead_ms(&self) -> Result<Option<i64>, BusError> {
         let id = self.record.borrow().id.clone();
         let Some((revision, kept_ms)) = self.bucket.kept_at(&id).await? else { return Ok(None) };
@@ -104,20 +107,21 @@ impl Registration {
         *self.confirmed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As [`Registration::leave`], of one that others still hold: it beats no more, whatever comes of it.
+    /// As [`Registration::leave`], for a shared registration: it sends no heartbeat any more, even after an
+    /// error.
     pub async fn retire(&self) {
         self.task.abort();
         let id = self.record.borrow().id.clone();
-        // Else the lease ends by itself.
+        // If the deletion fails, the lease expires.
         let _ = self.bucket.delete(&id, None).await;
     }
 
-    /// Leaves, so that nobody waits for the lease to end.
+    /// Leaves, so that other processes need not wait for the end of the lease.
     ///
     /// # Errors
-    /// If NATS does not take it; then the lease ends by itself.
+    /// If NATS does not take it; then the lease expires.
     pub async fn leave(self) -> Result<(), BusError> {
-        // A beat on its way could come after the end.
+        // A heartbeat on its way could arrive after the deletion.
         self.task.abort();
         let id = self.record.borrow().id.clone();
         self.bucket.delete(&id, None).await
@@ -147,33 +151,33 @@ async fn beat(
             },
         }
         let record = changes.borrow_and_update().clone();
-        // One that fails is followed by another one; `confirmed_for` tells whoever has to know.
+        // A failed heartbeat is followed by the next; `confirmed_for` shows the failure.
         if let Ok(Ok(beat)) = tokio::time::timeout(BEAT, Confirmed::put(&bucket, &record)).await {
             *confirmed.lock().unwrap_or_else(PoisonError::into_inner) = beat;
         }
     }
 }
 
-/// The movers that are there, kept up to date.
+/// The present movers, kept up to date.
 pub struct Movers {
     live: Live<MoverRecord>,
 }
 
 impl Movers {
-    /// Begins to follow; knows all that are there when it returns.
+    /// Starts following; all present movers are known when this returns.
     ///
     /// # Errors
-    /// If NATS does not let us, or does not answer. Later breaks are waited out.
+    /// If NATS refuses, or does not answer. Later interruptions are waited out.
     pub async fn follow(bus: &Bus) -> Result<Movers, BusError> {
         debug_assert!(GONE_AFTER > LEASE);
         let bucket = Bucket::open(bus, BucketName::Movers).await?;
         Ok(Movers { live: Live::follow(&bucket, GONE_AFTER).await? })
     }
 
-    /// A look at what is there now, for who may not follow: it makes no consumer.
+    /// Returns the present movers, for clients that may not follow: makes no consumer.
     ///
     /// # Errors
-    /// If NATS does not let us, or does not answer.
+    /// If NATS refuses, or does not answer.
     pub async fn list(bus: &Bus) -> Result<Vec<MoverRecord>, BusError> {
         let bucket: Bucket<MoverRecord> = Bucket::open(bus, BucketName::Movers).await?;
         let mut movers: Vec<MoverRecord> = bucket.all(">").await?.into_iter().map(|e| e.value).collect();
@@ -181,46 +185,46 @@ impl Movers {
         Ok(movers)
     }
 
-    /// One of them.
+    /// Returns a mover.
     pub fn get(&self, id: &str) -> Option<Arc<MoverRecord>> {
         self.live.get(id)
     }
 
-    /// All, by id.
+    /// Returns all movers, by ID.
     pub fn all(&self) -> Vec<Arc<MoverRecord>> {
         self.live.all().into_iter().map(|(_, mover)| mover).collect()
     }
 
-    /// All, and those that were there within the last minute: who is cut off for a while is not given up.
+    /// Returns all movers, and those of the last minute: a mover that is cut off for a while is not given up.
     pub(crate) fn lately(&self) -> Vec<Arc<MoverRecord>> {
         self.live.lately()
     }
 
-    /// Those of one site, by id.
+    /// Returns the movers of one site, by ID.
     pub fn at(&self, site: &str) -> Vec<Arc<MoverRecord>> {
         let mut movers = self.all();
         movers.retain(|mover| mover.site == site);
         movers
     }
 
-    /// The ids of those that can read or write at a path of a site now, as far as they know, with a mover of this version: neither
-    /// ending nor ill, of the same protocol, and not at another storage than most of them.
+    /// Returns the IDs of movers that can read or write at a path of a site now with a mover of this version:
+    /// neither ending nor ill, of the same protocol, and not at another storage than most of them.
     pub fn able(&self, site: &str, path: &str) -> Vec<String> {
         able(self.all().iter().map(|mover| &**mover), site, path)
     }
 
-    /// The same with those that were there lately: what they have not tried waits for them.
+    /// The same with the movers of the last minute: items that they have not tried wait for them.
     pub(crate) fn able_lately(&self, site: &str, path: &str) -> Vec<String> {
         able(self.lately().iter().map(|mover| &**mover), site, path)
     }
 
-    /// `changed()` on it waits for the next change of anything.
+    /// Returns a receiver that changes with any mover.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.live.changes()
     }
 }
 
-/// As [`Movers::able`] has it, of these.
+/// The same as [`Movers::able`], among these movers.
 pub(crate) fn able<'a>(
     movers: impl IntoIterator<Item = &'a MoverRecord>,
     site: &str,
@@ -235,7 +239,7 @@ pub(crate) fn able<'a>(
         Sight { directory, mark, is_doubtful: false }
     });
     let is_believed = same_storage(&sights.collect::<Vec<_>>()).is_believed;
-    // Where nobody can tell who is right, each of them may be.
+    // Without a majority, each may be right.
     let is_anybody = is_believed.contains(&true);
     let ids = able.iter().zip(is_believed).filter(|(_, is_believed)| *is_believed || !is_anybody);
     ids.map(|(mover, _)| mover.id.clone()).collect()

@@ -1,4 +1,4 @@
-//! How fast pairs are, told to whoever listens and kept nowhere: what is lost is said again a second later.
+//! Reports of pairs' rates, published and not stored: a lost report is followed by the next a second later.
 
 use carrack_plan::fleet::WaitsAt;
 use futures_util::{Stream, StreamExt};
@@ -9,44 +9,44 @@ use crate::error::BusError;
 use crate::records::{RECORD_VERSION, is_name};
 use crate::store::{read_record, write_record};
 
-/// What a pair's source mover tells once a second.
+/// The report of a pair's source mover, once a second.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PairReport {
     /// [`RECORD_VERSION`].
     pub version: u32,
     /// The source's mover.
     pub mover: String,
-    /// Of the transfer's pairs, which it is.
+    /// Its number among the transfer's pairs.
     pub pair: u32,
     /// The sink's mover.
     #[serde(default)]
     pub sink: String,
     /// Bytes of objects that this pair has sent since it began.
     pub bytes_moved: u64,
-    /// Per second, of late.
+    /// Its recent rate.
     pub bytes_per_s: u64,
     /// Objects that this pair has sent since it began.
     pub objects: u64,
     /// Chunks that it has taken and not acknowledged.
     pub chunks_held: u32,
-    /// The next chunk is asked for when less than this is left (Y3).
+    /// The remaining bytes at which the next chunk is requested (Y3).
     pub threshold_bytes: u64,
-    /// What it waits for most of the time, if that is storage.
+    /// The end whose storage it waits for most of the time, if any.
     #[serde(default)]
     pub waits_at: WaitsAt,
-    /// What its objects go over; empty before it is connected.
+    /// The transport of its objects; empty before it is connected.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub transport: String,
     /// I/O threads that read.
     #[serde(default)]
     pub readers: u32,
-    /// Connections that are used.
+    /// Data connections in use.
     #[serde(default)]
     pub streams: u32,
 }
 
 impl PairReport {
-    /// Nothing yet.
+    /// Creates an empty report.
     pub fn new(mover: &str, pair: u32) -> PairReport {
         PairReport {
             version: RECORD_VERSION,
@@ -66,20 +66,20 @@ impl PairReport {
     }
 }
 
-/// Tells it.
+/// Publishes a report.
 ///
 /// # Errors
-/// If `transfer` is no name. What NATS does not carry is lost without a word.
+/// If `transfer` is no valid name. A message that NATS loses is no error.
 pub async fn report(bus: &Bus, transfer: &str, report: &PairReport) -> Result<(), BusError> {
     let body = write_record("a report", report)?;
     let sent = bus.client().publish(subject(bus, transfer)?, body.into()).await;
     sent.map_err(|error| BusError::away("a report", &error))
 }
 
-/// What the pairs of a transfer tell from now on.
+/// Subscribes to the reports of a transfer's pairs.
 ///
 /// # Errors
-/// If `transfer` is no name, or NATS can't be reached.
+/// If `transfer` is no valid name, or NATS can't be reached.
 pub async fn reports(
     bus: &Bus,
     transfer: &str,
@@ -89,7 +89,7 @@ pub async fn reports(
     Ok(subscribed)
 }
 
-/// The same from the moment on at which the server hears of it, which is not waited for.
+/// The same without waiting until the server knows the subscription.
 ///
 /// # Errors
 /// As [`reports`].

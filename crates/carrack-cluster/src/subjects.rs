@@ -1,25 +1,25 @@
-//! The names of everything that a fleet has on NATS. `docs/formats/fleet.md` is their table.
+//! The names of a fleet's subjects, streams and buckets on NATS. `docs/formats/fleet.md` is their table.
 
 use crate::error::BusError;
 use crate::records::is_name;
 
-/// The prefix of all names unless the options say another one.
+/// The default prefix of all names.
 pub const PREFIX: &str = "carrack";
 
-/// A bucket: what is known of each key now.
+/// A bucket, with the present value of each key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BucketName {
-    /// Movers that are there, by id.
+    /// Present movers, by ID.
     Movers,
-    /// Who owns which transfer, by the transfer's id.
+    /// Owners of transfers, by the transfer's ID.
     Leases,
-    /// All transfers, by id.
+    /// All transfers, by ID.
     Transfers,
-    /// In what order they were submitted, by id.
+    /// The order of submission, by ID.
     Submitted,
-    /// Who sends to whom, by `SOURCE-MOVER.TRANSFER.NUMBER`.
+    /// Pairs, by `SOURCE-MOVER.TRANSFER.NUMBER`.
     Pairs,
-    /// What the tuner has learnt, by pair of sites.
+    /// Results of the tuner, by pair of sites.
     Curves,
 }
 
@@ -51,7 +51,7 @@ impl BucketName {
 pub enum WorkKind {
     /// Scans.
     Scan,
-    /// What movers move: chunks, and what belongs to them.
+    /// Items for movers: chunks, and others.
     Chunk,
     /// The directories, for the end.
     Dirs,
@@ -70,7 +70,7 @@ impl WorkKind {
     }
 }
 
-/// Names, and where JetStream is asked.
+/// The names, and the subjects of JetStream's API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names {
     prefix: String,
@@ -78,7 +78,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// Names under `prefix`, in the JetStream domain `domain`; where there is none, in that of the server.
+    /// Creates the names under `prefix`, in the JetStream domain `domain`; by default in that of the server.
     ///
     /// # Errors
     /// If one of them can't be a part of a subject.
@@ -91,7 +91,7 @@ impl Names {
         Ok(Names { prefix: prefix.to_owned(), domain: domain.map(str::to_owned) })
     }
 
-    /// Where JetStream's requests go.
+    /// Returns the prefix of JetStream's requests.
     pub fn api(&self) -> String {
         match &self.domain {
             Some(domain) => format!("$JS.{domain}.API"),
@@ -99,22 +99,22 @@ impl Names {
         }
     }
 
-    /// A bucket's name.
+    /// Returns a bucket's name.
     pub fn bucket(&self, bucket: BucketName) -> String {
         format!("{}_{}", self.prefix, bucket.word())
     }
 
-    /// The stream that a bucket is made of.
+    /// Returns the stream of a bucket.
     pub fn bucket_stream(&self, bucket: BucketName) -> String {
         format!("KV_{}", self.bucket(bucket))
     }
 
-    /// The subject of a bucket's key (or of several, with wildcards) as the stream has it.
+    /// Returns the subject of a bucket's key (or of several, with wildcards) in the stream.
     pub fn key(&self, bucket: BucketName, key: &str) -> String {
         format!("$KV.{}.{key}", self.bucket(bucket))
     }
 
-    /// Where a bucket's key is written: across domains it is the domain's API that passes it on.
+    /// Returns the subject for writing a bucket's key: across domains the domain's API forwards it.
     pub fn key_to_write(&self, bucket: BucketName, key: &str) -> String {
         match &self.domain {
             Some(domain) => format!("$JS.{domain}.API.{}", self.key(bucket, key)),
@@ -122,12 +122,12 @@ impl Names {
         }
     }
 
-    /// The stream of the work of all transfers.
+    /// Returns the stream of the work of all transfers.
     pub fn work(&self) -> String {
         format!("{}_work", self.prefix)
     }
 
-    /// Everything in [`Names::work`], or all of one transfer's.
+    /// Returns the subjects of [`Names::work`], or of one transfer's work.
     pub fn work_of(&self, transfer: Option<&str>) -> String {
         match transfer {
             Some(transfer) => format!("{}.work.{transfer}.>", self.prefix),
@@ -135,62 +135,63 @@ impl Names {
         }
     }
 
-    /// What all subjects of work begin with, up to the transfer's id.
+    /// Returns the prefix of all subjects of work, up to the transfer's ID.
     pub(crate) fn work_prefix(&self) -> String {
         format!("{}.work.", self.prefix)
     }
 
-    /// The work of all transfers whose subjects end so.
+    /// Returns the subjects of all transfers' work with this end.
     pub(crate) fn work_of_all(&self, end: &str) -> String {
         format!("{}*.{end}", self.work_prefix())
     }
 
-    /// A transfer's work of one kind. A chunk's subject has a 0 behind it, a large file's its attempt and number.
+    /// Returns the subject of a transfer's work of one kind. A chunk's subject has a 0 behind it, a large
+    /// file's its attempt and number.
     pub fn work_kind(&self, transfer: &str, kind: WorkKind) -> String {
         format!("{}.work.{transfer}.{}", self.prefix, kind.word())
     }
 
-    /// Chunks. The 0 is what permissions and the queues of earlier versions have there.
+    /// Returns the subject of chunks. The 0 is there for the permissions and the queues of earlier versions.
     pub fn chunks(&self, transfer: &str) -> String {
         format!("{}.0", self.work_kind(transfer, WorkKind::Chunk))
     }
 
-    /// The entry of one large file.
+    /// Returns the subject of one large file's entry.
     pub fn large(&self, transfer: &str, attempt: u32, file: u64) -> String {
         format!("{}.{attempt}.{file}", self.work_kind(transfer, WorkKind::Large))
     }
 
-    /// Who has failed an item of work, by a name of the item.
+    /// Returns the subject of the movers that have failed a work item, by the item's name.
     pub fn tried(&self, transfer: &str, item: &str) -> String {
         format!("{}.work.{transfer}.tried.{item}", self.prefix)
     }
 
-    /// The stream of the logs of all transfers.
+    /// Returns the stream of the logs of all transfers.
     pub fn log(&self) -> String {
         format!("{}_log", self.prefix)
     }
 
-    /// A transfer's log; all logs with `*`.
+    /// Returns the subject of a transfer's log; of all logs with `*`.
     pub fn log_of(&self, transfer: &str) -> String {
         format!("{}.log.{transfer}", self.prefix)
     }
 
-    /// Questions to a mover.
+    /// Returns the subject of requests to a mover.
     pub fn ask(&self, mover: &str) -> String {
         format!("{}.ask.{mover}", self.prefix)
     }
 
-    /// Requests for a site's storage targets.
+    /// Returns the subject of requests for a site's storage targets.
     pub fn grants(&self, site: &str) -> String {
         format!("{}.grants.{site}", self.prefix)
     }
 
-    /// Questions about a site's storage targets, who has them and who waits.
+    /// Returns the subject of requests for the state of a site's storage targets.
     pub fn targets(&self, site: &str) -> String {
         format!("{}.targets.{site}", self.prefix)
     }
 
-    /// Reports of a transfer's pairs.
+    /// Returns the subject of reports of a transfer's pairs.
     pub fn report(&self, transfer: &str) -> String {
         format!("{}.report.{transfer}", self.prefix)
     }

@@ -1,8 +1,9 @@
-//! The transfers' records, and in what order they were submitted.
+//! The transfers' records, and the order of their submission.
 //!
-//! A record changes all the time, and a stream has its messages in the order of their last change. So each transfer has an entry in a
-//! bucket of its own besides, which never changes: lists are read from its end, and cost what they show, whatever there is. The entry is
-//! made before the record, and forgotten after it: who finds none of the two has lost nothing.
+//! A record changes all the time, and a stream has its messages in the order of their last change. So each
+//! transfer also has an entry in a bucket of its own, which never changes: lists are read from its end, and
+//! cost as much as they show, independent of the number of transfers. The entry is created before the record,
+//! and removed after it: if both are missing, no transfer was lost.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -23,19 +24,20 @@ use crate::subjects::BucketName;
 
 pub use crate::ids::new_id;
 
-/// Tries of one change. Those who change a record are its manager, some times a second, and its user, now and then.
+/// Attempts of one change. A record is changed by its manager, some times a second, and by its user, now and
+/// then.
 const TRIES: u32 = 20;
 
-/// A copy of a bucket may be behind by so long when it is read.
+/// Time by which a replica of a bucket may lag when it is read.
 const READ_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
-/// Copies of the records are behind for less than this, if their servers are there.
+/// Replicas of the records lag for less than this, if their servers are there.
 const COPIES_AGREE_WITHIN: Duration = Duration::from_secs(2);
 
-/// Records that a list asks for at once: what is on its way has to fit in memory.
+/// Records that a list requests at once: they must fit in memory.
 const LISTED_AT_ONCE: usize = 1_000;
 
-/// Why a transfer is not found.
+/// An error of finding a transfer.
 #[derive(Debug, thiserror::Error)]
 pub enum FindError {
     /// There is none.
@@ -44,42 +46,43 @@ pub enum FindError {
     /// There are several.
     #[error("{count} transfers begin with {prefix}")]
     Several {
-        /// What was asked for.
+        /// The given prefix.
         prefix: String,
-        /// How many there are.
+        /// Number of matches.
         count: usize,
     },
-    /// NATS does not answer.
+    /// An error of NATS.
     #[error(transparent)]
     Bus(#[from] BusError),
 }
 
-/// What happens to the records.
+/// A change of the records.
 #[derive(Debug)]
 pub enum TransferChange {
-    /// All that are there, in no order: at first and after each break. What was known and is not among them is gone.
+    /// All records, in no order: at first and after each interruption. Earlier ones that are not among these
+    /// are gone.
     All(Vec<TransferRecord>),
-    /// One is new or another one now.
+    /// A new or changed record.
     Put(Box<TransferRecord>),
-    /// One was forgotten.
+    /// The ID of a removed record.
     Gone(String),
 }
 
-/// What stands in the order of submission: its place says it all.
+/// An entry of the order of submission, which is given by its place in the stream.
 #[derive(Serialize, Deserialize)]
 struct Submitted {
     version: u32,
     submitted_ms: u64,
 }
 
-/// What is known of a transfer by who looks at all of them.
+/// A summary of a transfer for surveys.
 pub(crate) struct Brief {
     pub submitted_ms: u64,
-    /// Since when it is over.
+    /// Time of its end.
     pub ended_ms: Option<u64>,
-    /// What its journals are known by.
+    /// ID of its journals.
     pub journals: TransferId,
-    /// Whether something of it may lie at the destination that was not removed since.
+    /// True if it may have leftovers at the destination.
     pub has_leftovers: bool,
 }
 
@@ -94,7 +97,7 @@ impl Brief {
     }
 }
 
-/// A record as it was read or written, with the revision that compare-and-swap goes by.
+/// A record as read or written, with the revision for compare-and-swap.
 #[derive(Clone, Debug)]
 pub(crate) struct ReadTransfer {
     pub record: TransferRecord,
@@ -109,17 +112,19 @@ pub struct Transfers {
 }
 
 impl Transfers {
+    /// Opens the buckets.
+    ///
     /// # Errors
-    /// None that could be helped.
+    /// If NATS does not answer, or refuses.
     pub async fn open(bus: &Bus) -> Result<Transfers, BusError> {
         let order = Bucket::open(bus, BucketName::Submitted).await?;
         Ok(Transfers { bucket: Bucket::open(bus, BucketName::Transfers).await?, order })
     }
 
-    /// Keeps a new one.
+    /// Stores a new record.
     ///
     /// # Errors
-    /// [`BusError::Exists`] if there is one of this id.
+    /// [`BusError::Exists`] if there is a record with this ID.
     pub async fn create(&self, record: &TransferRecord) -> Result<u64, BusError> {
         check_id(&record.id)?;
         debug_assert!(record.version <= DELETION_VERSION);
@@ -127,8 +132,8 @@ impl Transfers {
         self.bucket.create(&record.id, record).await
     }
 
-    /// Changes one. `change` may be called again, on what somebody else has made of the record meanwhile; where it changes nothing
-    /// nothing is written. Returns the record as it is then.
+    /// Changes a record. `change` may be called again, on the record as another process has changed it
+    /// meanwhile; if it changes nothing, nothing is written. Returns the present record.
     ///
     /// # Errors
     /// [`FindError::Unknown`] if there is none.
@@ -141,8 +146,8 @@ impl Transfers {
         self.update_from(&read, change).await.map(|updated| updated.record)
     }
 
-    /// As [`Transfers::update`], of a record that was read or written before: it is read again only if somebody else has changed it
-    /// since, or if nothing is left to be changed by what is known of it.
+    /// As [`Transfers::update`], from a record that was read or written before: it is read again only if
+    /// another process has changed it since, or if `change` has no effect on the known version.
     pub(crate) async fn update_from(
         &self,
         read: &ReadTransfer,
@@ -167,7 +172,7 @@ impl Transfers {
         Err(BusError::Conflict(id).into())
     }
 
-    /// One by its whole id.
+    /// Returns a record by its whole ID.
     ///
     /// # Errors
     /// [`FindError::Unknown`] if there is none.
@@ -175,8 +180,8 @@ impl Transfers {
         self.read(id).await.map(|read| read.record)
     }
 
-    /// One by its id, or by a beginning of it that no other one has. One of this id that is not there is looked for again for two seconds:
-    /// it may have been made a moment ago, and the copy of the records that answers be behind.
+    /// Returns a record by its ID, or by a unique prefix of an ID. A missing record is read again for two
+    /// seconds: it may be new, and the answering replica may lag.
     ///
     /// # Errors
     /// [`FindError`] if there is not exactly one.
@@ -196,8 +201,9 @@ impl Transfers {
         }
     }
 
-    /// The latest that were submitted, `limit` at most, the latest first; with `after` those that were submitted before that one. Each is
-    /// told once, whatever changes meanwhile. It makes no consumer.
+    /// Returns the latest submissions, `limit` at most, the latest first; with `after` those that were
+    /// submitted before that transfer. Each is listed once, even if others change meanwhile. Makes no
+    /// consumer.
     ///
     /// # Errors
     /// [`FindError::Unknown`] if there is no `after`.
@@ -219,14 +225,14 @@ impl Transfers {
         Ok(listed)
     }
 
-    /// Some of those that were changed after this revision, in that order, and the revision up to which these are all; `None` if nothing
-    /// was. For who may not make consumers.
+    /// Returns some of the records that were changed after this revision, in that order, and the revision up
+    /// to which these are all; `None` if there was no change. For clients that may not make consumers.
     pub(crate) async fn after(&self, revision: u64) -> Result<Option<(Vec<TransferRecord>, u64)>, BusError> {
         let page = self.bucket.entries(revision + 1).next().await?;
         Ok(page.map(|page| (page.entries.into_iter().map(|entry| entry.value).collect(), page.last)))
     }
 
-    /// All of them, with nothing of those whose records are of a later version.
+    /// Returns summaries of all transfers, and `None` for records of a later version.
     pub(crate) async fn survey(&self) -> Result<HashMap<String, Option<Brief>>, BusError> {
         let mut found = HashMap::new();
         let mut entries = self.bucket.entries(1);
@@ -238,12 +244,12 @@ impl Transfers {
         Ok(found)
     }
 
-    /// The ids that have a place in the order of submission.
+    /// Returns the IDs in the order of submission's bucket.
     pub(crate) async fn placed(&self) -> Result<HashSet<String>, BusError> {
         Ok(self.order.keys().await?.into_iter().collect())
     }
 
-    /// Has one stand in the order of submission, at its end, if it does not yet.
+    /// Adds a transfer at the end of the order of submission, if it is missing.
     pub(crate) async fn give_place(&self, id: &str, submitted_ms: u64) -> Result<(), BusError> {
         match self.order.create(id, &Submitted { version: RECORD_VERSION, submitted_ms }).await {
             Ok(_) | Err(BusError::Exists(_)) => Ok(()),
@@ -251,7 +257,7 @@ impl Transfers {
         }
     }
 
-    /// Has one stand there no longer.
+    /// Removes a transfer from the order of submission.
     pub(crate) async fn take_place(&self, id: &str) -> Result<(), BusError> {
         self.order.delete(id, None).await
     }
@@ -262,7 +268,7 @@ impl Transfers {
         place.map(|place| place.revision).ok_or_else(|| FindError::Unknown(id.to_owned()))
     }
 
-    /// Forgets one, whatever its state.
+    /// Removes a transfer in any state.
     ///
     /// # Errors
     /// If NATS does not take it.
@@ -272,10 +278,10 @@ impl Transfers {
         self.take_place(id).await
     }
 
-    /// One of them as it is and as it changes; with `None`, all of them. Never ends.
+    /// Watches one record, or all with `None`. Never ends.
     ///
     /// # Errors
-    /// If NATS does not let us follow, or does not answer. Later breaks are waited out.
+    /// If NATS refuses, or does not answer. Later interruptions are waited out.
     pub async fn watch(
         &self,
         id: Option<&str>,
@@ -286,7 +292,8 @@ impl Transfers {
         Ok(changes(self.bucket.watch(id.unwrap_or(">")).await?))
     }
 
-    /// As [`Transfers::watch`] of all of them, but one that is not `wanted` is as one that was forgotten: it takes no memory.
+    /// As [`Transfers::watch`] of all records, but treats an unwanted record as a removed one: it takes no
+    /// memory.
     pub(crate) async fn watch_wanted(
         &self,
         wanted: fn(&TransferRecord) -> bool,
@@ -294,8 +301,8 @@ impl Transfers {
         Ok(changes(self.bucket.watch(">").await?.only(wanted)))
     }
 
-    /// One of them as it is, and again when it has changed, asked for every so often: for who may not make consumers. Ends
-    /// after an error, or when the transfer is over.
+    /// Returns a record now, and again when it has changed, read at an interval: for clients that may not
+    /// make consumers. Ends after an error, or when the transfer is over.
     pub fn look_again(
         &self,
         id: &str,
@@ -338,7 +345,7 @@ impl Transfers {
         }
     }
 
-    /// One by its whole id, with its revision.
+    /// Returns a record by its whole ID, with its revision.
     pub(crate) async fn read(&self, id: &str) -> Result<ReadTransfer, FindError> {
         check_id(id).map_err(|_| FindError::Unknown(id.to_owned()))?;
         let entry = self.bucket.get(id).await?.ok_or_else(|| FindError::Unknown(id.to_owned()))?;

@@ -1,4 +1,4 @@
-//! The local time: when a time of the day comes, and a week's rates as moments.
+//! The local time: the next moment of a time of day, and a week's rates as moments.
 
 use std::time::Duration;
 
@@ -9,10 +9,11 @@ use jiff::{Timestamp, ToSpan};
 
 use crate::lifetime;
 
-/// How far a timetable is followed, in days; then the last rate stays.
+/// Days for which a timetable is computed; then the last rate stays.
 const AHEAD_DAYS: i64 = 400;
 
-/// A moment, seconds since 1970: as [`lifetime::parse_moment`] takes it, or the next `HH:MM` of the local time.
+/// Parses a moment, in seconds since 1970: as [`lifetime::parse_moment`] does, or the next `HH:MM` of the
+/// local time.
 pub fn parse_moment(text: &str) -> Result<i64, String> {
     match minute_of(text.trim()) {
         Some(minute) => next(minute, Timestamp::now(), &TimeZone::system())
@@ -23,21 +24,22 @@ pub fn parse_moment(text: &str) -> Result<i64, String> {
     }
 }
 
-/// When that minute of a day comes next. Where clocks are put forward over it, at what they show then.
+/// Returns the next moment of this minute of a day. If clocks are put forward over it, the time that they
+/// show then.
 fn next(minute: u16, now: Timestamp, zone: &TimeZone) -> Option<i64> {
     let today = now.to_zoned(zone.clone()).date();
     let days = (0..=2).filter_map(|days| today.checked_add(days.days()).ok());
     days.filter_map(|day| at(day, minute, zone)).find(|&at_s| at_s > now.as_second())
 }
 
-/// Seconds since 1970.
+/// Returns seconds since 1970.
 fn at(day: Date, minute: u16, zone: &TimeZone) -> Option<i64> {
     let (day, minute) = if minute < 24 * 60 { (day, minute) } else { (day.tomorrow().ok()?, 0) };
     let time = Time::new((minute / 60) as i8, (minute % 60) as i8, 0, 0).ok()?;
     Some(zone.to_zoned(day.to_datetime(time)).ok()?.timestamp().as_second())
 }
 
-/// What a timetable means from now on, by the system's time zone.
+/// Returns a timetable's rates from now on, by the system's time zone.
 pub fn steps(table: &Timetable) -> RateSteps {
     steps_in(table, Timestamp::now(), &TimeZone::system())
 }
@@ -79,7 +81,7 @@ mod tests {
         ] {
             assert_eq!(next(minute, now, &zone()), Some(of(moment)), "{minute}");
         }
-        // The night on which clocks go from 2 to 3.
+        // The night on which clocks are put forward from 2 to 3.
         let spring: Timestamp = "2026-03-28T23:30:00Z".parse().unwrap();
         assert_eq!(next(2 * 60 + 30, spring, &zone()), Some(of("2026-03-29T01:30:00Z")));
         assert_eq!(next(4 * 60, spring, &zone()), Some(of("2026-03-29T02:00:00Z")));

@@ -1,4 +1,4 @@
-//! What objects go over.
+//! The choice of the transport of objects.
 
 use carrack_engine::FabricWanted;
 use clap::Args;
@@ -8,17 +8,19 @@ use crate::transfer::CONNECTION;
 // No documentation comment: clap would take it for the command's.
 #[derive(Clone, Debug, Args)]
 pub struct FabricArgs {
-    /// What objects go over: auto, off (TCP), or a provider of libfabric, which then has to be there, or may be (try:)
+    /// The transport of objects: auto, off (TCP), or a libfabric provider, which is required, or preferred
+    /// (try:)
     ///
-    /// Over a fabric the end that writes reads the objects out of the other one's memory (RMA). auto takes an RDMA network that both hosts
-    /// are on, if their hardware is one that beats TCP, and else TCP; --verbose tells why. try:PROVIDER takes this one if both hosts have it, and
-    /// else TCP. With both, TCP takes over too if a session breaks. Not between two far hosts, and not to a daemon. `carrack fabric` lists what
-    /// there is.
+    /// Over a fabric the end that writes reads the objects out of the other end's memory (RMA). auto takes an
+    /// RDMA network to which both hosts are connected, if their hardware beats TCP, and else TCP; --verbose
+    /// tells why. try:PROVIDER takes this provider if both hosts have it, and else TCP. With both, TCP also
+    /// takes over if a session breaks. Not between two far hosts, and not to a daemon. `carrack fabric` lists
+    /// the providers.
     #[arg(long, value_name = "auto|off|[try:]PROVIDER", env = "CARRACK_FABRIC", default_value = "auto", value_parser = parse, help_heading = CONNECTION)]
     fabric: Choice,
 }
 
-/// What was asked for, as the command line has it.
+/// The value on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice(FabricWanted);
 
@@ -37,7 +39,7 @@ fn parse(text: &str) -> Result<Choice, String> {
 }
 
 impl FabricArgs {
-    /// What was asked for.
+    /// Returns the chosen transport.
     pub fn wanted(&self) -> FabricWanted {
         self.fabric.0.clone()
     }

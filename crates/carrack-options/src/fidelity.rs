@@ -1,4 +1,4 @@
-//! What of an entry is kept beyond contents, mode and modification time.
+//! Metadata of entries that are kept in addition to contents, mode and modification time.
 
 use carrack_model::{AccountMap, Chown, Fidelity, FidelityOptions, ModeChange};
 use clap::{ArgAction, Args};
@@ -8,18 +8,21 @@ const FIDELITY: &str = "What of a file is kept";
 #[expect(missing_docs, reason = "clap would take it for the command's")]
 #[derive(Clone, Debug, Default, Args)]
 pub struct FidelityArgs {
-    /// Keep everything that can be kept: --recursive, with exact modes, owners, groups, extended attributes, ACLs, hard links, devices, named pipes and sockets
+    /// Keep everything that can be kept: --recursive, with exact modes, owners, groups, extended attributes,
+    /// ACLs, hard links, devices, named pipes and sockets
     ///
-    /// Each can be left out: --no-perms, --no-times, --no-owner, --no-group, --no-xattrs, --no-acls, --no-hard-links, --no-devices, --no-specials. What can't be kept at the
-    /// destination (only root may give files to others and make devices, not every file system has attributes) is told once, with a count and the
-    /// reason; it is no failure without --strict.
+    /// Each can be left out: --no-perms, --no-times, --no-owner, --no-group, --no-xattrs, --no-acls,
+    /// --no-hard-links, --no-devices, --no-specials. Losses at the destination (only root may give files to
+    /// others and make devices, not every file system has attributes) are reported once, with a count and the
+    /// reason; they are no failure without --strict.
     #[arg(short, long, help_heading = FIDELITY)]
     pub archive: bool,
 
-    /// Give every entry the mode that it has at the source, whatever the umask is and whatever is there
+    /// Give every entry its mode at the source, independent of the umask and of existing modes
     ///
-    /// Without it what is there keeps its mode, and new entries get the permission bits of the source less the umask, as with `cp -r`.
-    /// Set-user-ID and set-group-ID bits stay only where the owner or group they belong to is kept too.
+    /// Without it existing entries keep their modes, and new entries get the permission bits of the source
+    /// less the umask, as with `cp -r`. Set-user-ID and set-group-ID bits stay only if the owner or group to
+    /// which they belong is kept too.
     #[arg(long, overrides_with = "no_perms", help_heading = FIDELITY)]
     perms: bool,
 
@@ -27,10 +30,12 @@ pub struct FidelityArgs {
     #[arg(long, overrides_with = "perms", action = ArgAction::SetTrue, help_heading = FIDELITY)]
     no_perms: bool,
 
-    /// Change the modes of the source by these clauses before they are used: `go-w`, `D2775,F664`, `u=rwX,go=rX`
+    /// Change the modes of the source by these clauses before they are used: `go-w`, `D2775,F664`,
+    /// `u=rwX,go=rX`
     ///
-    /// As with rsync: symbolic or octal, for directories alone with D in front, for all else with F; a clause without u, g, o or a leaves
-    /// the bits of the umask alone. Without --perms the umask is taken off afterwards, and what is there keeps its mode.
+    /// As with rsync: symbolic or octal, for directories alone with D in front, for all other entries with F;
+    /// a clause without u, g, o or a leaves the bits of the umask alone. Without --perms the umask is
+    /// subtracted afterwards, and existing entries keep their modes.
     #[arg(long, value_name = "MODES", value_parser = ModeChange::parse, help_heading = FIDELITY)]
     chmod: Option<ModeChange>,
 
@@ -58,18 +63,20 @@ pub struct FidelityArgs {
     #[arg(long, overrides_with = "group", action = ArgAction::SetTrue, help_heading = FIDELITY)]
     no_group: bool,
 
-    /// Owners and groups by number, whatever they are called
+    /// Keep owners and groups by number, independent of their names
     #[arg(long, help_heading = FIDELITY)]
     numeric_ids: bool,
 
-    /// Give everything to USER and GROUP, by name or number; one of the two may be left out (`alice`, `:staff`)
+    /// Give everything to USER and GROUP, by name or number; one of the two may be left out (`alice`,
+    /// `:staff`)
     #[arg(long, value_name = "USER:GROUP", value_parser = Chown::parse, help_heading = FIDELITY)]
     chown: Option<Chown>,
 
-    /// Give what FROM owns to TO: `alice:bob,1000-1999:guest,*:data`
+    /// Give entries of FROM to TO: `alice:bob,1000-1999:guest,*:data`
     ///
-    /// The first rule that matches counts; what none matches keeps its owner. FROM is whose it is at the source: a number, a range of numbers, a name
-    /// with or without `*`, `?`, `[a-z]`, or nothing for numbers without a name. TO is a name or number at the destination.
+    /// The first matching rule counts; without a match an entry keeps its owner. FROM is the owner at the
+    /// source: a number, a range of numbers, a name with or without `*`, `?`, `[a-z]`, or nothing for numbers
+    /// without a name. TO is a name or number at the destination.
     #[arg(long, value_name = "FROM:TO,...", value_parser = AccountMap::parse, conflicts_with = "chown", help_heading = FIDELITY)]
     usermap: Option<AccountMap>,
 
@@ -85,7 +92,7 @@ pub struct FidelityArgs {
     #[arg(long, overrides_with = "xattrs", action = ArgAction::SetTrue, help_heading = FIDELITY)]
     no_xattrs: bool,
 
-    /// Keep POSIX ACLs, and with them --perms; who is named in them is told by number
+    /// Keep POSIX ACLs, and with them --perms; the users and groups in them are kept by number
     #[arg(long, overrides_with = "no_acls", help_heading = FIDELITY)]
     acls: bool,
 
@@ -93,7 +100,7 @@ pub struct FidelityArgs {
     #[arg(long, overrides_with = "acls", action = ArgAction::SetTrue, help_heading = FIDELITY)]
     no_acls: bool,
 
-    /// Keep which names are one file's; a file with several names is copied once
+    /// Keep hard links; a file with several names is copied once
     #[arg(short = 'H', long, overrides_with = "no_hard_links", help_heading = FIDELITY)]
     hard_links: bool,
 
@@ -119,24 +126,26 @@ pub struct FidelityArgs {
 
     /// Keep file flags: immutable, append-only (both only root may set) and no-dump, as `chattr` sets them
     ///
-    /// No part of --archive: what is immutable at the destination can be neither replaced nor deleted by a later run.
+    /// Not a part of --archive: an immutable file at the destination can be neither replaced nor deleted by a
+    /// later run.
     #[arg(long, help_heading = FIDELITY)]
     file_flags: bool,
 
-    /// Take it for a failure that something can't be kept at the destination: modes, times, owners, attributes, hard links, devices
+    /// Count losses at the destination as a failure: modes, times, owners, attributes, hard links, devices
     ///
-    /// Without it that is told once, with a count and the reason, and the exit code is 0. With it the exit code is 1; everything is copied all the same.
+    /// Without it losses are reported once, with a count and the reason, and the exit code is 0. With it the
+    /// exit code is 1; everything is copied all the same.
     #[arg(long, help_heading = FIDELITY)]
     pub strict: bool,
 }
 
 impl FidelityArgs {
-    /// What a source tells.
+    /// Returns the metadata that a source sends.
     pub fn fidelity(&self) -> Fidelity {
         self.options().fidelity()
     }
 
-    /// The same, with modes unless they are to be left out.
+    /// Returns the same, with modes by default.
     pub fn with_modes(&self) -> Fidelity {
         let options = self.options();
         FidelityOptions { perms: options.perms.or(Some(true)), ..options }.fidelity()

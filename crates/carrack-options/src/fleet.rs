@@ -1,4 +1,4 @@
-//! How a fleet deals a transfer out to its movers.
+//! Options of the distribution of a transfer among a fleet's movers.
 
 use carrack_model::parse_size;
 use clap::Args;

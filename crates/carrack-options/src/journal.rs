@@ -1,4 +1,4 @@
-//! What is recorded of a transfer so that it can be resumed, and how far written data is trusted.
+//! Options of the journal, from which a transfer resumes, and of the check of written data.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,23 +14,24 @@ const HEADING: &str = "Resuming";
 // No documentation comment: clap would take it for the command's.
 #[derive(Clone, Debug, Args)]
 pub struct JournalArgs {
-    /// When what was written is made durable, and recorded: each object before it counts, groups of them, or all at the end
+    /// Time at which written data is made durable, and recorded: each object before it counts, groups of
+    /// objects, or all at the end
     ///
-    /// A run that was killed writes at most one group once more; with end, after a power cut, everything. In every case a file that is
-    /// replaced is the old one or the complete new one; with end only if no power is cut.
+    /// After a kill, the next run writes at most one group again; with end, after a power cut, everything. In
+    /// every case a replaced file is the old one or the complete new one; with end only without a power cut.
     #[arg(long, value_enum, value_name = "WHEN", default_value_t = DurabilityName::Group, help_heading = HEADING)]
     durability: DurabilityName,
 
-    /// A group: so many bytes
+    /// Size of a group
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = size::parse, help_heading = HEADING)]
     group_size: u64,
 
-    /// A group: what was written in so many milliseconds
+    /// Time span of a group, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=3_600_000),
           help_heading = HEADING)]
     group_time: u32,
 
-    /// The directory, at the end that writes, for the journal [default: beside the destination]
+    /// The directory, at the end that writes, for the journal [default: next to the destination]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "no_journal", help_heading = HEADING)]
     journal_dir: Option<PathBuf>,
 
@@ -38,8 +39,8 @@ pub struct JournalArgs {
     #[arg(long, help_heading = HEADING)]
     no_journal: bool,
 
-    /// What convinces that data is in its place: each object's check before it is written, or also reading it again from
-    /// the storage, past the page cache
+    /// Check of written data: each object's check before it is written, or also a second read from the
+    /// storage, past the page cache
     #[arg(long, value_enum, value_name = "HOW", default_value_t = VerifyName::Object, help_heading = HEADING)]
     verify: VerifyName,
 }
@@ -50,7 +51,7 @@ enum DurabilityName {
     Each,
     /// Groups of objects, while others travel
     Group,
-    /// All of it, at the end
+    /// All data, at the end
     End,
 }
 
@@ -58,12 +59,12 @@ enum DurabilityName {
 enum VerifyName {
     /// The check of each object
     Object,
-    /// Read again from the storage; what is damaged there is sent again
+    /// A second read from the storage; damaged data is sent again
     Readback,
 }
 
 impl JournalArgs {
-    /// What is recorded, and when.
+    /// Returns the journal's settings.
     pub fn journal(&self) -> JournalSettings {
         JournalSettings {
             is_on: !self.no_journal,
@@ -78,7 +79,7 @@ impl JournalArgs {
         }
     }
 
-    /// What convinces the sink.
+    /// Returns the sink's check of written data.
     pub fn verify(&self) -> Verify {
         match self.verify {
             VerifyName::Object => Verify::Object,

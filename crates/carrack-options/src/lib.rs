@@ -1,8 +1,9 @@
-//! What a transfer is asked for: the options of carrack's copies, each defined once.
+//! The options of carrack's copies, each defined once.
 //!
-//! `carrack cp` and `carrack sync` take them from the command line ([`TransferArgs`], [`SyncOptions`]). A transfer that is submitted has
-//! those that were asked for as a value of its record ([`Options`]); who may have which is said in one table ([`Way`]). Their names, units,
-//! ranges, defaults and help are those of clap's definitions, and so is what the API's schema says of them.
+//! `carrack cp` and `carrack sync` take them from the command line ([`TransferArgs`], [`SyncOptions`]). A
+//! submitted transfer has those that differ from their defaults as a value of its record ([`Options`]); one
+//! table lists the options that a submitted transfer can't have ([`Way`]). Names, units, ranges, defaults and
+//! help are those of clap's definitions, from which the API's schema is made, too.
 
 pub mod clock;
 mod fabric;

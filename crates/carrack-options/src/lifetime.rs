@@ -1,5 +1,5 @@
-//! Lifetimes on the command line: `30m`, `12h`, `90d`; patience, where a number alone is of seconds; moments, and how people
-//! read them.
+//! Lifetimes on the command line: `30m`, `12h`, `90d`; timeouts, for which a number alone is in seconds;
+//! moments, and their form for people.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -7,7 +7,7 @@ use carrack_model::Timestamp;
 pub use carrack_model::parse_duration as parse;
 use time::OffsetDateTime;
 
-/// A whole number of seconds above 0, or the same as a lifetime.
+/// Parses a whole number of seconds above 0, or a lifetime.
 pub fn parse_patience(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -17,17 +17,17 @@ pub fn parse_patience(text: &str) -> Result<Duration, String> {
     })
 }
 
-/// A moment, in seconds since 1970; a duration is counted from now on.
+/// Parses a moment, in seconds since 1970; a duration is counted from now on.
 pub fn parse_moment(text: &str) -> Result<i64, String> {
     carrack_model::parse_moment(text, now_s())
 }
 
-/// Now, in seconds since 1970.
+/// Returns the present time in seconds since 1970.
 pub fn now_s() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64)
 }
 
-/// A moment, seconds since 1970, as RFC 3339 writes it in UTC.
+/// Formats a moment, in seconds since 1970, by RFC 3339 in UTC.
 pub fn show_moment(seconds: i64) -> String {
     let Ok(moment) = OffsetDateTime::from_unix_timestamp(seconds) else { return format!("{seconds} s") };
     let (hour, minute, second) = moment.to_hms();
@@ -35,7 +35,7 @@ pub fn show_moment(seconds: i64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// The same to the nanosecond.
+/// Formats the same to the nanosecond.
 pub fn show_timestamp(time: Timestamp) -> String {
     let moment = show_moment(time.seconds);
     match moment.strip_suffix('Z') {

@@ -1,4 +1,5 @@
-//! The machines of both ends, each of which plans for its own: lanes, the places of threads and buffers, and their cores.
+//! Options of the machines of both ends, each of which plans for its own: lanes, the placement of threads and
+//! buffers, and their cores.
 
 use carrack_engine::Settings;
 use carrack_machine::{Scheme, ZoneKind};
@@ -12,13 +13,13 @@ const MACHINE: &str = "Machine (NUMA)";
 pub struct MachineArgs {
     /// Lanes, up to 8; 0: one for each CPU socket, fewer for a small load
     ///
-    /// A lane has threads, buffers, files and data connections of its own. On a machine with one NUMA node one lane is
-    /// fastest.
+    /// A lane has threads, buffers, files and data connections of its own. On a machine with one NUMA node
+    /// one lane is fastest.
     #[arg(long, value_name = "N", default_value_t = 0,
           value_parser = clap::value_parser!(u16).range(0..=LANES_MAX as i64), help_heading = MACHINE)]
     lanes: u16,
 
-    /// Where threads and buffers are placed on machines with several NUMA nodes; `carrack topo` shows the plan
+    /// Placement of threads and buffers on machines with several NUMA nodes; `carrack topo` shows the plan
     #[arg(long, value_enum, value_name = "SCHEME", default_value_t = SchemeName::Auto, help_heading = MACHINE)]
     placement: SchemeName,
 
@@ -80,7 +81,7 @@ impl From<ZoneName> for ZoneKind {
 }
 
 impl MachineArgs {
-    /// These settings in place of `settings`' own.
+    /// Returns `settings` with these values.
     pub fn apply(&self, settings: Settings) -> Settings {
         Settings {
             lanes: self.lanes.into(),

@@ -1,14 +1,14 @@
-//! The value of `--modify-window`: how far apart modification times may be that count as equal.
+//! The value of `--modify-window`: the difference up to which modification times count as equal.
 
 use std::time::Duration;
 
 use carrack_model::ModifyWindow;
 
-/// What was typed.
+/// The value on the command line.
 #[derive(Clone, Copy, Debug)]
 pub struct Window(pub ModifyWindow);
 
-/// Seconds, of which nanoseconds count.
+/// Parses seconds, with a fraction down to nanoseconds.
 pub fn parse_window(text: &str) -> Result<Window, String> {
     let seconds: f64 = text.parse().map_err(|_| "a number of seconds, or -1".to_owned())?;
     match seconds {

@@ -1,7 +1,9 @@
-//! The options of a submitted transfer as they are kept and sent: JSON, an object with what was asked for.
+//! The options of a submitted transfer as they are stored and sent: JSON, an object with the given options.
 //!
-//! A member is an option of the command line with `_` for `-`: `true` for one without a value, else a number or a text, a list where an option may
-//! be given more than once. What `--files-from` lists is told as `only`. `patterns` are the lines of gitignore(5) that `--exclude`, `--include` and `--filter-from` come to, in their order.
+//! A member is an option of the command line with `_` for `-`: `true` for an option without a value, else a
+//! number or a text, and a list if the option may be given more than once. The paths in `--files-from` become
+//! `only`. `patterns` are lines of gitignore(5), made from `--exclude`, `--include` and `--filter-from` in
+//! their order.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,20 +21,20 @@ use crate::trouble::Trouble;
 use crate::values::{Values, definition, definitions, is_switch};
 use crate::ways::{Way, is_refused_everywhere};
 
-/// Bytes of all of them together.
+/// Upper bound of the bytes of all options together.
 const BYTES_MAX: usize = 64 << 10;
 
-/// Lines of gitignore(5).
+/// Member with lines of gitignore(5).
 const PATTERNS: &str = "patterns";
 
-/// Options whose values are files of the one who asks.
+/// Options whose values are files of the user.
 pub(crate) const OF_FILES: [&str; 3] = ["filter-from", FILES_FROM, FROM0];
 
-/// What is wanted, in a file; and how it is written.
+/// The option with a file of wanted paths, and the option of its format.
 const FILES_FROM: &str = "files-from";
 const FROM0: &str = "from0";
 
-/// Options that come to [`PATTERNS`].
+/// Options that become [`PATTERNS`].
 const OF_PATTERNS: [&str; 3] = ["exclude", "include", "filter-from"];
 
 /// An option's name in the records of version 1, and today.
@@ -52,43 +54,43 @@ const DEADLINE_MS: &str = "deadline_ms";
 /// Words of a command line, in such records.
 const COPY_OPTIONS: &str = "copy_options";
 
-/// Members of earlier records that mean nothing any more.
+/// Members of earlier records without effect today.
 const RETIRED: [&str; 1] = ["static_striping"];
 
-/// What was asked for. What was not has its default.
+/// The given options. Others have their defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Options(Map<String, Value>);
 
 impl Options {
-    /// Those of a command line: `--name` and `--name=value`.
+    /// Creates options from those of a command line: `--name` and `--name=value`.
     ///
     /// # Errors
-    /// What is wrong with one of them, in words.
+    /// The first wrong option, in words.
     pub fn of_words<S: AsRef<str>>(words: &[S]) -> Result<Options, Trouble> {
         let words: Vec<String> = words.iter().map(|word| word.as_ref().to_owned()).collect();
         let named = Options(Map::from_iter([(COPY_OPTIONS.to_owned(), words.into())]));
         named.settled(crate::lifetime::now_s())
     }
 
-    /// The same with one more, which takes the place of an earlier value.
+    /// Adds an option, which replaces an earlier value.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Into<Value>) -> Options {
         self.0.insert(name.replace('-', "_"), value.into());
         self
     }
 
-    /// The same without the time at which the transfer was to stop, which is over when it goes on.
+    /// Removes the time at which the transfer was to stop, which has passed when it continues.
     #[must_use]
     pub fn without_stop(mut self) -> Options {
         self.0.remove("stop_at");
         self
     }
 
-    /// As words of a command line, each `--name` or `--name=value`.
+    /// Returns the words of a command line, each `--name` or `--name=value`.
     ///
     /// # Errors
-    /// If one is none of the options that there are.
+    /// If one of them is unknown.
     pub fn words(&self) -> Result<Vec<String>, Trouble> {
         let mut words = Vec::new();
         for (key, value) in &self.0 {
@@ -113,7 +115,7 @@ impl Options {
             if word.contains('\0') {
                 return Err(Trouble::new(format!("--{name}: a NUL byte")).hint("leave it out"));
             }
-            // Whoever reads options may do so with other rights than their user's.
+            // Another process may read the options with other rights than their user's.
             if OF_FILES.contains(&name) {
                 let trouble =
                     Trouble::new(format!("--{name} names a file, and who carries a transfer out reads none"));
@@ -123,27 +125,27 @@ impl Options {
         Ok(words)
     }
 
-    /// What they say.
+    /// Returns the parsed values.
     ///
     /// # Errors
-    /// What is wrong with one of them, in words.
+    /// The first wrong option, in words.
     pub fn values(&self) -> Result<Values, Trouble> {
         Values::read(&self.words()?)
     }
 
-    /// Whether all of them can be carried out so.
+    /// Checks that all options can be carried out in this way.
     ///
     /// # Errors
-    /// The first that can't, with what to do instead.
+    /// The first option that can't, with an alternative.
     pub fn check(&self, way: Way) -> Result<(), Trouble> {
         self.words()?.iter().filter_map(|word| name_of_word(word)).try_for_each(|name| way.check(name))
     }
 
-    /// The same as they are kept: with today's names, and moments for times that count from now on, so that they mean the same whenever the
-    /// transfer's turn comes. `now_s` is in seconds since 1970.
+    /// Returns the form for storage: with today's names, and with moments for relative times, so that they
+    /// mean the same whenever the transfer's turn comes. `now_s` is in seconds since 1970.
     ///
     /// # Errors
-    /// What is wrong with one of them, in words.
+    /// The first wrong option, in words.
     pub fn settled(&self, now_s: i64) -> Result<Options, Trouble> {
         let (mut kept, mut lists) = (Map::new(), BTreeMap::<String, Vec<Value>>::new());
         if let Some(retired) = RETIRED.iter().find(|key| self.0.contains_key(**key)) {
@@ -172,33 +174,33 @@ impl Options {
         }
         kept.extend(lists.into_iter().map(|(key, values)| (key, values.into())));
         let settled = Options(kept);
-        // What contradicts itself is told before anything is kept.
+        // Contradictions are reported before anything is stored.
         let values = settled.values()?;
         values.spec().and_then(|_| values.settings())?;
         Ok(settled)
     }
 
-    /// `--pairs`.
+    /// Returns `--pairs`.
     pub fn pairs(&self) -> Option<u32> {
         self.number("pairs").and_then(|pairs| u32::try_from(pairs).ok())
     }
 
-    /// `--chunk-size`, in bytes.
+    /// Returns `--chunk-size`, in bytes.
     pub fn chunk_bytes(&self) -> Option<u64> {
         self.number("chunk-size")
     }
 
-    /// `--strict`.
+    /// Returns `--strict`.
     pub fn is_strict(&self) -> bool {
         self.is_set("strict")
     }
 
-    /// `--delete`.
+    /// Returns `--delete`.
     pub fn deletes(&self) -> bool {
         self.is_set("delete")
     }
 
-    /// `--deadline`, in milliseconds since 1970.
+    /// Returns `--deadline`, in milliseconds since 1970.
     pub fn deadline_ms(&self) -> Option<u64> {
         let kept = self.0.get("deadline").and_then(Value::as_str);
         let seconds = kept.and_then(|text| text.strip_prefix('@')?.parse::<u64>().ok());
@@ -227,7 +229,7 @@ fn key_of(name: &str) -> String {
     name.replace('-', "_")
 }
 
-/// The option that a member is.
+/// Returns the option's name of a member.
 fn name_of(key: &str) -> String {
     let today =
         EARLIER_NAMES.iter().find(|(earlier, _)| *earlier == key).map(|(_, today)| (*today).to_owned());
@@ -243,7 +245,7 @@ fn takes_several(name: &str) -> bool {
     definition(name).is_some_and(|arg| matches!(arg.get_action(), ArgAction::Append))
 }
 
-/// One value of an option, as JSON has it.
+/// Returns one value of an option as JSON.
 fn settled_value(name: &str, value: &str, now_s: i64) -> Result<Value, Trouble> {
     let wrong =
         |error| Trouble::new(format!("--{name}={value}: {error}")).hint("as in 2d, or 2026-11-23T02:00:00Z");
@@ -255,7 +257,7 @@ fn settled_value(name: &str, value: &str, now_s: i64) -> Result<Value, Trouble> 
             _ => return Err(Trouble::new(format!("--stop-at {value} is over")).hint("name a time to come")),
         },
         _ => {
-            // Numbers are numbers, unless they would be read as others.
+            // Numbers become JSON numbers, unless that would change their text.
             let number = value.parse::<u64>().ok().filter(|number| number.to_string() == value);
             return Ok(number.map_or_else(|| value.into(), Value::from));
         }
@@ -288,7 +290,7 @@ fn add_words(words: &mut Vec<String>, name: &str, value: &Value) -> Result<(), T
     Ok(())
 }
 
-/// The option that does what a line of gitignore(5) says; none for comments.
+/// Returns the option with the effect of a line of gitignore(5); `None` for comments.
 fn word_of_line(line: &str) -> Option<String> {
     let is_pattern = !line.trim_end().is_empty() && !line.starts_with('#');
     is_pattern.then(|| match line.strip_prefix('!') {
@@ -297,29 +299,30 @@ fn word_of_line(line: &str) -> Option<String> {
     })
 }
 
-/// The options of `carrack submit` that say how, and what, the transfer copies: those of copies and syncs, less what nobody who takes submitted
-/// transfers has. Times are counted, and files of patterns read, when they are submitted.
+/// The options of `carrack submit` for the copy: those of copies and syncs, without those that no submitted
+/// transfer can have. Relative times are computed, and files of patterns read, at the submission.
 #[derive(Clone, Debug)]
 pub struct SubmittedArgs {
     asked: Vec<Asked>,
     patterns: PatternArgs,
 }
 
-/// `submit` has its own, by which the start may be chosen.
+/// `submit` has its own, for which the start may be chosen.
 const OF_SUBMIT: &str = "deadline";
 
 impl SubmittedArgs {
-    /// What was typed, and what files of configuration say beside that, as far as it can be carried out so.
+    /// Returns the typed options, and those of configuration files as far as they can be carried out in this
+    /// way.
     ///
     /// # Errors
-    /// If nobody who takes submitted transfers has one of them, or a file of patterns can't be read.
+    /// If no submitted transfer can have one of the typed ones, or a file of patterns can't be read.
     pub fn options(&self, way: Way) -> Result<Options, Trouble> {
         let is_sync = self.asked.iter().any(|asked| asked.is_typed && asked.is_of_sync());
         let deletes =
             is_sync && self.asked.iter().any(|asked| ["delete", "delete-before"].contains(&asked.name));
         let mut words = Vec::new();
         for Asked { name, arg, values, is_typed, .. } in self.asked.iter().filter(|asked| {
-            // A file of configuration makes no sync of a copy, and speaks to all ways of copying.
+            // A configuration file does not turn a copy into a sync, and is for all ways of copying.
             let has_sense = !asked.is_of_sync() || is_sync && (deletes || !asked.is_of_deletion());
             asked.is_typed || has_sense && way.refusal(asked.name).is_none()
         }) {
@@ -339,7 +342,7 @@ impl SubmittedArgs {
         Options::of_words(&words)
     }
 
-    /// What a file lists, as options: whoever carries the transfer out has no such file.
+    /// Returns the paths in a file as options: the process that carries the transfer out has no such file.
     fn listed(&self, files: &[String]) -> Result<Vec<String>, Trouble> {
         let ends_with_nul = self.asked.iter().any(|asked| asked.name == FROM0);
         let mut words = Vec::new();
@@ -362,18 +365,18 @@ impl SubmittedArgs {
     }
 }
 
-/// What was asked for of one option.
+/// A given option.
 #[derive(Clone, Debug)]
 struct Asked {
     arg: &'static Arg,
     name: &'static str,
     values: Vec<String>,
-    /// Not by a file of configuration.
+    /// False for a value from a configuration file.
     is_typed: bool,
 }
 
 impl Asked {
-    /// Of an option that has not its defaults.
+    /// Returns an option that differs from its default.
     fn of(matches: &ArgMatches, name: &'static str, arg: &'static Arg) -> Option<Asked> {
         let id = arg.get_id().as_str();
         let text = |value: &std::ffi::OsStr| value.to_string_lossy().into_owned();
@@ -383,7 +386,7 @@ impl Asked {
         let is_typed = match matches.value_source(id)? {
             ValueSource::CommandLine if !is_switch(arg) || values == ["true"] => true,
             ValueSource::DefaultValue if !is_default => false,
-            // What the environment says is this process's own.
+            // The environment's values are for this process only.
             _ => return None,
         };
         Some(Asked { arg, name, values, is_typed })
@@ -484,7 +487,7 @@ mod tests {
         assert_eq!(typed(&[]).unwrap(), serde_json::json!({}));
     }
 
-    /// As what stands in a file of configuration is laid beneath a command line.
+    /// As the lines of a configuration file are laid beneath a command line.
     #[test]
     fn another_default_is_asked_for_where_it_can_be_carried_out_and_means_something() {
         use clap::CommandFactory;
@@ -593,7 +596,7 @@ mod tests {
         assert_eq!(settled.deadline_ms(), Some(1_003_600_000));
     }
 
-    /// In a record it means nothing any more; who asks for it now is told.
+    /// In a record it has no effect any more; a new request is refused.
     #[test]
     fn what_is_retired_is_read_and_not_taken() {
         let options = json(r#"{"static_striping":true,"pairs":2}"#);

@@ -1,10 +1,10 @@
-//! One value of each option, for tests of who carries it out.
+//! One value of each option, for tests of the ways to carry it out.
 
 use clap::Arg;
 
 use crate::values::{definitions, is_switch};
 
-/// Values of those that take one of neither a list of names nor numbers.
+/// Values of options that take neither names of a list nor numbers.
 const VALUES: &[(&str, &str)] = &[
     ("chmod", "go-w"),
     ("chown", "7:8"),
@@ -35,7 +35,7 @@ const VALUES: &[(&str, &str)] = &[
     ("filter-from", "/dev/null"),
 ];
 
-/// What an option that is about others needs beside it.
+/// Options that another option requires.
 const BESIDE: &[(&str, &str)] = &[
     ("from0", "--files-from=/dev/null"),
     ("spill-budget", "--spill=/a:1GiB"),
@@ -47,14 +47,15 @@ const BESIDE: &[(&str, &str)] = &[
     ("trash", "--delete"),
 ];
 
-/// An option's name, and a command line with it in which it is not as it would be without: itself last.
+/// Returns each option's name, and a command line with a value that differs from its default, as the last
+/// word.
 pub fn samples() -> Vec<(&'static str, Vec<String>)> {
     definitions().map(|(name, arg)| (name, words(name, arg))).collect()
 }
 
 fn words(name: &str, arg: &Arg) -> Vec<String> {
     let beside = BESIDE.iter().filter(|(of, _)| *of == name).map(|(_, word)| (*word).to_owned());
-    // What is left out by name has to be kept otherwise.
+    // An option that leaves metadata out needs an option that keeps it.
     let archive = name.starts_with("no-") && name != "no-journal";
     let own = match is_switch(arg) {
         true => format!("--{name}"),

@@ -1,4 +1,4 @@
-//! What the API's description says of a submission's options: their definitions, as JSON schemas.
+//! The options of a submission in the API's description: their definitions, as JSON schemas.
 
 use std::borrow::Cow;
 
@@ -19,7 +19,7 @@ impl PartialSchema for Options {
             .description(Some("What was asked for; what was not has its default. Sizes and rates are numbers of bytes, or texts such as 1GiB."))
             .additional_properties(Some(AdditionalProperties::FreeForm(false)));
         for (name, arg) in definitions().filter(|(name, _)| !is_refused_everywhere(name)) {
-            // `patterns` and `only` have what is in them.
+            // `patterns` and `only` have their contents.
             if !OF_FILES.contains(&name) {
                 object = object.property(name.replace('-', "_"), of_option(name, arg));
             }

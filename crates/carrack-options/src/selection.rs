@@ -1,4 +1,4 @@
-//! Which entries of the sources are copied: the options that leave something out.
+//! The selection of entries: options that leave some out.
 
 use std::ffi::OsString;
 use std::fs;
@@ -35,7 +35,8 @@ pub struct SelectArgs {
     #[arg(long, value_name = "SIZE", value_parser = size::parse, help_heading = SELECTION)]
     max_size: Option<u64>,
 
-    /// Take only files that were modified after TIME: 2026-11-23T02:00:00Z, @1795399200 (seconds since 1970), or, so long ago, 2d
+    /// Take only files that were modified after TIME: 2026-11-23T02:00:00Z, @1795399200 (seconds since 1970),
+    /// or a duration before now, 2d
     #[arg(long, value_name = "TIME", value_parser = parse_newer, help_heading = SELECTION)]
     newer: Option<i64>,
 
@@ -49,27 +50,30 @@ pub struct SelectArgs {
 
     /// Leave out symbolic links that lead out of their source
     ///
-    /// Those whose text is absolute, or has more `..` than directories are above the link, or a `..` behind a name.
+    /// Their text is absolute, has more `..` than there are directories above the link, or a `..` behind a
+    /// name.
     #[arg(long, conflicts_with = "skip_links", help_heading = SELECTION)]
     safe_links: bool,
 
-    /// Copy what symbolic links lead to, files and directories, instead of the links
+    /// Copy the targets of symbolic links, files and directories, instead of the links
     ///
-    /// What is reached by two links is copied twice. A link that leads nowhere, or back to a directory that it stands in, counts as failed. Not where a
-    /// daemon is the source.
+    /// A target of two links is copied twice. A link that leads nowhere, or back to a directory that contains
+    /// it, counts as failed. Not if the source is a daemon.
     #[arg(short = 'L', long, conflicts_with_all = ["skip_links", "safe_links"], help_heading = SELECTION)]
     copy_links: bool,
 
-    /// Take only PATH, a path beneath the source, with everything in it; may be given several times, and beside --files-from
+    /// Take only PATH, a path beneath the source, with everything in it; may be given several times, and with
+    /// --files-from
     ///
-    /// For one source, a directory. A path that is not there counts as failed.
+    /// For one source, a directory. A missing path counts as failed.
     #[arg(long, value_name = "PATH", help_heading = SELECTION)]
     only: Vec<OsString>,
 
-    /// Take only what FILE lists (`-` for standard input): a path beneath the source on each line, directories with everything in them
+    /// Take only the paths in FILE (`-` for standard input): a path beneath the source on each line,
+    /// directories with everything in them
     ///
-    /// For one source, a directory. A path that is not there counts as failed. The list is kept in memory at the source; to a far source it travels
-    /// in one message of 256 KiB at most.
+    /// For one source, a directory. A missing path counts as failed. The list is kept in memory at the
+    /// source; to a far source it travels in one message of 256 KiB at most.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = SELECTION)]
     files_from: Option<PathBuf>,
 
@@ -79,10 +83,10 @@ pub struct SelectArgs {
 }
 
 impl SelectArgs {
-    /// What is taken of `sources`.
+    /// Returns the selection from `sources`.
     ///
     /// # Errors
-    /// If a file can't be read, or a pattern is none.
+    /// If a file can't be read, or a pattern is invalid.
     pub fn selection(&self, sources: &[OsString]) -> Result<Selection, Trouble> {
         let selection = Selection {
             patterns: self.patterns.lines()?,
@@ -97,7 +101,7 @@ impl SelectArgs {
         Ok(selection)
     }
 
-    /// An option that reads what can be read once: standard input, or a pipe.
+    /// Returns an option whose file can be read only once: standard input, or a pipe.
     pub(crate) fn reads_once(&self) -> Option<&'static str> {
         let is_passing =
             |file: &Path| file == Path::new("-") || fs::metadata(file).is_ok_and(|found| !found.is_file());
@@ -136,10 +140,10 @@ impl SelectArgs {
     }
 }
 
-/// The paths of a file of `--files-from`, which end with a newline or with a NUL byte.
+/// Returns the paths in a file of `--files-from`, which end with a newline or with a NUL byte.
 ///
 /// # Errors
-/// If it can't be read, or one of them is none beneath a source.
+/// If it can't be read, or one of them is not beneath a source.
 pub(crate) fn listed(file: &Path, ends_with_nul: bool) -> Result<Vec<Box<[u8]>>, Trouble> {
     let text = read(file).map_err(|error| unreadable("--files-from", file, &error))?;
     let end = if ends_with_nul { 0 } else { b'\n' };
@@ -147,7 +151,7 @@ pub(crate) fn listed(file: &Path, ends_with_nul: bool) -> Result<Vec<Box<[u8]>>,
     paths.map(|path| beneath("--files-from", path)).collect()
 }
 
-/// A path of the list as the scan will meet it.
+/// Normalizes a path of the list to the form of the scan.
 fn beneath(option: &str, path: &[u8]) -> Result<Box<[u8]>, Trouble> {
     let parts = path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".");
     let parts: Vec<&[u8]> = parts.collect();
@@ -173,12 +177,12 @@ fn unreadable(option: &str, file: &Path, error: &io::Error) -> Trouble {
     Trouble::new(format!("{option} {}: {error}", escape(file.as_os_str().as_bytes())))
 }
 
-/// A moment, or so long ago.
+/// Parses a moment, or a duration before now.
 fn parse_newer(text: &str) -> Result<i64, String> {
     carrack_model::parse_past_moment(text, lifetime::now_s())
 }
 
-/// Patterns in the order in which they were written, which counts.
+/// Patterns in their order on the command line, which counts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PatternArgs(Vec<Pattern>);
 
@@ -203,10 +207,10 @@ impl PatternArgs {
     }
 }
 
-/// The lines of a file of patterns.
+/// Returns the lines of a file of patterns.
 ///
 /// # Errors
-/// If it can't be read, or is no text.
+/// If it can't be read, or is not UTF-8.
 fn pattern_lines(file: &Path) -> Result<Vec<String>, Trouble> {
     let text = read(file).map_err(|error| unreadable("--filter-from", file, &error))?;
     let is_no_text = |_| unreadable("--filter-from", file, &io::Error::other("it is not UTF-8"));
@@ -214,7 +218,8 @@ fn pattern_lines(file: &Path) -> Result<Vec<String>, Trouble> {
     Ok(text.lines().map(str::to_owned).collect())
 }
 
-/// A line of gitignore(5). In a file `#` begins a comment and `!` takes in again; as an option they would do nothing, or the contrary.
+/// Returns a line of gitignore(5). In a file `#` begins a comment and `!` an inclusion; in an option they
+/// would have no effect, or the contrary.
 fn line(pattern: &str, is_include: bool) -> Result<String, Trouble> {
     let is_pattern = !pattern.trim_end().is_empty() && !pattern.starts_with(['#', '!']);
     match is_pattern {
@@ -262,7 +267,7 @@ impl Args for PatternArgs {
 impl FromArgMatches for PatternArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<PatternArgs, clap::Error> {
         let mut patterns: Vec<((bool, usize), Pattern)> = Vec::new();
-        // Those that stand elsewhere come first: what is typed may say otherwise.
+        // Patterns of configuration files come first, so that typed ones can override them.
         let indices_of = |name: &str| {
             let is_typed = matches.value_source(name) != Some(ValueSource::DefaultValue);
             matches.indices_of(name).into_iter().flatten().map(move |index| (is_typed, index))

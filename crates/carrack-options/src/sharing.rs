@@ -1,4 +1,4 @@
-//! Targets that other transfers use too: whom to ask for them, and as what.
+//! Options of shared storage targets: the meta-server, and the transfer's class and deadline.
 
 use std::convert::Infallible;
 use std::path::PathBuf;
@@ -15,48 +15,50 @@ const STORAGE: &str = "Storage";
 // No documentation comment: clap would take it for the command's.
 #[derive(Clone, Debug, Args)]
 pub struct SharingArgs {
-    /// The class that the transfer is of where storage targets are shared out: what classes there are, and for whom, the administrator
-    /// says; one that is not there, or not for you, is as none
+    /// Class of the transfer at shared storage targets; the administrator defines classes and their users,
+    /// and an unknown or forbidden class counts as none
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true, value_parser = parse_class, help_heading = STORAGE)]
     class: String,
 
-    /// When it has to be done, as a time (2026-11-23T02:00:00Z) or in so long (6h): where storage targets are shared out, the rate that
-    /// this takes is claimed, as far as its class may; once it is over, all of that
+    /// Time by which the transfer should be done, as a moment (2026-11-23T02:00:00Z) or a duration from now
+    /// (6h): at shared storage targets it claims the necessary rate, as far as its class permits; once the
+    /// time is over, all that its class permits
     #[arg(long, value_name = "TIME", value_parser = parse_deadline, help_heading = STORAGE)]
     deadline: Option<SystemTime>,
 
-    /// Who shares storage targets out: the Unix socket of a daemon; auto: the daemon of this machine, if it does; off: nobody
+    /// Meta-server of shared storage targets: the Unix socket of a daemon; auto: the daemon of this machine,
+    /// if it shares targets; off: none
     ///
-    /// At another host its daemon does: `off` counts there too, a socket does not.
+    /// Another host uses its own daemon: `off` counts there too, a socket does not.
     #[arg(long, value_name = "WHO", default_value = "auto", value_hint = ValueHint::FilePath, help_heading = STORAGE)]
     sharing: Sharer,
 }
 
 impl SharingArgs {
-    /// Empty for none.
+    /// Returns the class; empty for none.
     pub fn class(&self) -> &str {
         &self.class
     }
 
-    /// When the transfer has to be done.
+    /// Returns the time by which the transfer should be done.
     pub fn deadline(&self) -> Option<SystemTime> {
         self.deadline
     }
 
-    /// Whom this end asks.
+    /// Returns the meta-server for this end.
     pub fn sharer(&self) -> &Sharer {
         &self.sharing
     }
 }
 
-/// Who shares targets out.
+/// The choice of a meta-server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sharer {
-    /// The daemon of this machine, if there is one that does.
+    /// The daemon of this machine, if it shares targets.
     Auto,
-    /// Nobody.
+    /// None.
     Off,
-    /// Whoever answers there.
+    /// The meta-server at this socket.
     Socket(PathBuf),
 }
 

@@ -1,15 +1,15 @@
-//! Sizes on the command line, and the rules for the two that carrack has.
+//! Sizes on the command line, and the rules for buffers and objects.
 
 use bytesize::ByteSize;
 use carrack_model::limits::{SLOT_BYTES_MAX, SLOT_BYTES_MIN, SLOT_COUNT_MIN};
 pub use carrack_model::parse_size as parse;
 
-/// A place in a file, in bytes.
+/// Parses an offset in a file, in bytes.
 pub fn parse_offset(text: &str) -> Result<u64, String> {
     if text.trim() == "0" { Ok(0) } else { parse(text) }
 }
 
-/// The size of a slot: a power of two within the limits.
+/// Parses the size of a slot: a power of two within the limits.
 pub fn parse_slot(text: &str) -> Result<u32, String> {
     let bytes = parse(text)?;
     let range = SLOT_BYTES_MIN as u64..=SLOT_BYTES_MAX as u64;
@@ -20,7 +20,7 @@ pub fn parse_slot(text: &str) -> Result<u32, String> {
     })
 }
 
-/// Whether a pool of `pool_bytes` holds the slots that are needed.
+/// Checks that a pool of `pool_bytes` holds the necessary slots.
 pub fn check_pool(pool_bytes: u64, slot_bytes: u32) -> Result<(), String> {
     let pool_bytes_min = u64::from(slot_bytes) * SLOT_COUNT_MIN as u64;
     if pool_bytes >= pool_bytes_min {
@@ -34,12 +34,12 @@ pub fn check_pool(pool_bytes: u64, slot_bytes: u32) -> Result<(), String> {
     ))
 }
 
-/// A size for people, in powers of 1,024.
+/// Formats a size for people, in powers of 1,024.
 pub fn show(bytes: u64) -> String {
     ByteSize(bytes).display().iec().to_string()
 }
 
-/// A power of two without a fraction: `4 KiB`.
+/// Formats a power of two without a fraction: `4 KiB`.
 pub fn show_short(bytes: u128) -> String {
     const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let unit = (bytes.max(1).ilog2() / 10).min(UNITS.len() as u32 - 1);

@@ -1,4 +1,4 @@
-//! The options about flash that holds objects while the sink, or its storage, does not take them.
+//! Options of the spill to flash while the sink, or its storage, does not take objects.
 
 use carrack_engine::{SpillDirectory, SpillSettings};
 use clap::{ArgGroup, Args, ValueHint};
@@ -11,12 +11,13 @@ const STORAGE: &str = "Storage";
 #[derive(Clone, Debug, Args)]
 #[command(group = ArgGroup::new("flash").args(["spill", "sink_spill"]).multiple(true))]
 pub struct SpillArgs {
-    /// Where the source goes on reading to while the other end takes less than usual: a directory on flash, and how much of it
-    /// may be used; several are dealt out to the lanes
+    /// Directory on flash into which the source continues to read while the other end takes less than usual,
+    /// and the space that may be used there; several are distributed among the lanes
     #[arg(long, value_name = "DIR:SIZE", value_hint = ValueHint::DirPath, help_heading = STORAGE)]
     spill: Vec<SpillDirectory>,
 
-    /// Where the destination's end goes on receiving to while its storage takes less than usual: as --spill
+    /// Directory on flash into which the destination's end continues to receive while its storage takes less
+    /// than usual: as --spill
     #[arg(long, value_name = "DIR:SIZE", value_hint = ValueHint::DirPath, help_heading = STORAGE)]
     sink_spill: Vec<SpillDirectory>,
 
@@ -26,7 +27,7 @@ pub struct SpillArgs {
 }
 
 impl SpillArgs {
-    /// What both ends are told.
+    /// Returns the settings of both ends.
     pub fn settings(&self) -> SpillSettings {
         SpillSettings {
             source: self.spill.clone(),

@@ -1,4 +1,4 @@
-//! Storage: which target comes next, how gently, how files are written and striped.
+//! Options of storage: scheduling of targets, ways of reading and writing, rate limits, and striping.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -16,19 +16,19 @@ const STORAGE: &str = "Storage";
 // No documentation comment: clap would take it for the command's.
 #[derive(Clone, Debug, Args)]
 pub struct StorageArgs {
-    /// How large files are read
+    /// Way of reading large files
     #[arg(long, value_enum, value_name = "WAY", default_value_t = SourceIoName::Auto, help_heading = STORAGE)]
     source_io: SourceIoName,
 
-    /// How large files are written
+    /// Way of writing large files
     #[arg(long, value_enum, value_name = "WAY", default_value_t = SinkIoName::Auto, help_heading = STORAGE)]
     sink_io: SinkIoName,
 
-    /// Which storage target (OST, OSD, brick, disk) is read from or written to next
+    /// Choice of the storage target (OST, OSD, brick, disk) to read from or write to next
     ///
-    /// `adaptive` learns how long each target normally takes and leaves those alone that take longer as long as others
-    /// have work. `round-robin` serves each in turn. `threshold:W,T,M` is the algorithm of the LADS paper: a target whose
-    /// mean service time over the last W ms is above T ms is skipped the next M times.
+    /// `adaptive` learns the normal service time of each target, and avoids targets that take longer while
+    /// others have work. `round-robin` serves each in turn. `threshold:W,T,M` is the algorithm of the LADS
+    /// paper: a target whose mean service time over the last W ms is above T ms is skipped the next M times.
     #[arg(long, value_name = "POLICY", default_value_t = PolicyChoice::default(), help_heading = STORAGE)]
     policy: PolicyChoice,
 
@@ -36,15 +36,16 @@ pub struct StorageArgs {
     #[arg(long, help_heading = STORAGE)]
     nice: bool,
 
-    /// Most requests to one storage target at a time; 0: what the storage likes
+    /// Most requests to one storage target at a time; 0: by the kind of storage
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = STORAGE)]
     max_inflight_per_target: u32,
 
     /// Most bytes a second, such as 500MB or 1GiB; or a timetable: `mon-fri 08:00-18:00 100MB, 1GB`
     ///
-    /// The entries of a timetable are `[DAY[-DAY]] [HH:MM-HH:MM] RATE` with commas between them: days from mon to sun, by the local time here. The first entry that
-    /// fits counts; a rate alone is for the rest of the week, which has no limit without it; `off` is no limit. It is followed while the copy runs,
-    /// by the end that is here.
+    /// The entries of a timetable are `[DAY[-DAY]] [HH:MM-HH:MM] RATE` with commas between them: days from
+    /// mon to sun, by the local time here. The first entry that fits counts; a rate alone is for the rest of
+    /// the week, which has no limit without it; `off` is no limit. The end on this host follows it while the
+    /// copy runs.
     #[arg(long, value_name = "RATE", value_parser = Limit::parse, help_heading = STORAGE)]
     bwlimit: Option<Limit>,
 
@@ -57,10 +58,10 @@ pub struct StorageArgs {
           help_heading = STORAGE)]
     targets: Vec<PathBuf>,
 
-    /// How large files are striped at the destination: default, preserve, auto, or `COUNT[:SIZE[:POOL]]`
+    /// Striping of large files at the destination: default, preserve, auto, or `COUNT[:SIZE[:POOL]]`
     ///
-    /// `default` is what the destination's directory says, `preserve` the same stripe count and size as at the source,
-    /// `auto` one stripe for each GiB up to the number of targets. COUNT may be `all`.
+    /// `default` takes that of the destination's directory, `preserve` the same stripe count and size as at
+    /// the source, `auto` one stripe for each GiB up to the number of targets. COUNT may be `all`.
     #[arg(long, value_name = "STRIPE", default_value = "default", value_parser = parse_stripe, help_heading = STORAGE)]
     pub stripe: StripeChoice,
 
@@ -71,7 +72,7 @@ pub struct StorageArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum SourceIoName {
-    /// From the page cache what is there, past it what is not
+    /// Cached data from the page cache, other data past it
     Auto,
     /// Always through the page cache
     Buffered,
@@ -81,18 +82,19 @@ enum SourceIoName {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum SinkIoName {
-    /// Through the page cache; where there are several targets, past it on local disks and waiting for write-back elsewhere
+    /// Through the page cache; with several targets, past it on local disks and waiting for write-back
+    /// elsewhere
     Auto,
-    /// Through the page cache; the kernel writes when it likes
+    /// Through the page cache; the kernel decides when to write
     Buffered,
     /// Past it, where the file system can
     Direct,
-    /// Through the page cache, each object waited for
+    /// Through the page cache, waiting for each object's write-back
     Writeback,
 }
 
 impl StorageArgs {
-    /// How large files are read.
+    /// Returns the way of reading large files.
     pub fn source_io(&self) -> SourceIo {
         match self.source_io {
             SourceIoName::Auto => SourceIo::Auto,
@@ -101,7 +103,7 @@ impl StorageArgs {
         }
     }
 
-    /// How large files are written.
+    /// Returns the way of writing large files.
     pub fn sink_io(&self) -> SinkIo {
         match self.sink_io {
             SinkIoName::Auto => SinkIo::Auto,
@@ -111,7 +113,7 @@ impl StorageArgs {
         }
     }
 
-    /// Which target comes next, and how gently.
+    /// Returns the scheduling of targets.
     pub fn scheduling(&self) -> Result<Scheduling, Trouble> {
         let policy = match (self.policy, self.nice) {
             (PolicyChoice::Adaptive { .. }, nice) => PolicyChoice::Adaptive { nice },
@@ -133,7 +135,7 @@ impl StorageArgs {
         })
     }
 
-    /// How the rate changes with the time, from now on.
+    /// Returns the changes of the rate from now on.
     pub fn timetable(&self) -> Option<RateSteps> {
         match &self.bwlimit {
             Some(Limit::ByTime(_, table)) => Some(clock::steps(table)),
@@ -141,33 +143,35 @@ impl StorageArgs {
         }
     }
 
-    /// Mounts that are a target each.
+    /// Returns mounts that are a target each.
     pub fn target_sets(&self) -> Vec<PathBuf> {
         self.targets.clone()
     }
 
-    /// Whether released files are read.
+    /// Returns true if released files are read.
     pub fn recall(&self) -> bool {
         self.recall
     }
 }
 
-/// Bytes a second.
+/// Bytes per second.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Limit {
     Always(u64),
-    /// As it was typed, and what it means.
+    /// The text, and the parsed timetable.
     ByTime(String, Timetable),
 }
 
 impl Limit {
+    /// Parses a limit.
+    ///
     /// # Errors
     /// If it is neither a rate nor a timetable.
     fn parse(text: &str) -> Result<Limit, String> {
         if let Ok(rate) = parse_rate(text) {
             return Ok(Limit::Always(rate));
         }
-        // What is one word with neither days nor times is meant as a rate.
+        // A single word with neither days nor times is meant as a rate.
         match text.contains([',', ':', ' ']) {
             false => parse_rate(text).map(Limit::Always),
             true => match Timetable::parse(text, parse_rate) {
@@ -178,7 +182,7 @@ impl Limit {
     }
 }
 
-/// A size, by the second.
+/// Parses a size per second.
 fn parse_rate(text: &str) -> Result<u64, String> {
     let number = text.trim().strip_suffix("/s").unwrap_or(text);
     size::parse(number).map_err(|_| "a rate is bytes a second, such as 500MB, 1GiB or 1GiB/s".into())

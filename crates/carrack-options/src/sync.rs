@@ -1,4 +1,4 @@
-//! What a sync sends, and what it deletes.
+//! Options of a sync: the comparison of entries, and deletion.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -14,21 +14,24 @@ use crate::trouble::Trouble;
 /// The heading of these options.
 pub const SYNC: &str = "What is sent, and what is deleted";
 
-/// Options that mean nothing where nothing is deleted.
+/// Options without effect unless entries are deleted.
 pub(crate) const OF_DELETION: [&str; 6] =
     ["--delete-all", "--delete-excluded", "--delete-mounts", "--max-delete", "--backup-dir", "--trash"];
 
 #[expect(missing_docs, reason = "clap would take it for the command's")]
 #[derive(Clone, Debug, Args)]
 pub struct SyncOptions {
-    /// Compare contents, by BLAKE3, where sizes are the same; whatever the times are (`rsync --checksum`)
+    /// Compare contents, by BLAKE3, of files with equal sizes, independent of their times (`rsync
+    /// --checksum`)
     #[arg(short, long, help_heading = SYNC)]
     contents: bool,
 
-    /// Take modification times for equal that are SECONDS apart at most, fractions allowed; -1: only those that are equal to the nanosecond
+    /// Count modification times as equal that are SECONDS apart at most, fractions allowed; -1: only those
+    /// that are equal to the nanosecond
     ///
-    /// Where the destination's file system stores coarse times (Lustre, FAT, SMB, many NFS servers), the time that it stores of the source's is
-    /// equal without it. FAT in another time zone, or at the other side of a change of the clock, needs 3601.
+    /// If the destination's file system stores coarse times (Lustre, FAT, SMB, many NFS servers), its stored
+    /// form of the source's time is equal without it. FAT in another time zone, or at the other side of a
+    /// change of the clock, needs 3601.
     #[arg(long, value_name = "SECONDS", value_parser = parse_window, default_value = "0", hide_default_value = true, allow_negative_numbers = true, help_heading = SYNC)]
     modify_window: Window,
 
@@ -36,47 +39,52 @@ pub struct SyncOptions {
     #[arg(short, long, help_heading = SYNC)]
     update: bool,
 
-    /// Make nothing that is not at the destination
+    /// Create nothing that is missing at the destination
     #[arg(long, help_heading = SYNC)]
     existing: bool,
 
-    /// Leave alone whatever is at the destination
+    /// Leave existing entries at the destination alone
     #[arg(long, help_heading = SYNC)]
     ignore_existing: bool,
 
-    /// When everything is sent, delete what the destination has and the sources have not
+    /// After everything is sent, delete destination entries that the sources lack
     ///
-    /// Only within directories that are sources, and only what the scan of this run has proven not to be there; not if anything failed
-    /// at either end. What a pattern leaves out stays; so does what is left out by size or time, as it is at the source, and what is mounted
-    /// beneath the destination. --dry-run lists what would be deleted. At a daemon, whoever may write may delete.
+    /// Only within directories that are sources, and only entries that the scan of this run has proven to be
+    /// missing; not if anything failed at either end. Entries that a pattern leaves out stay, as do those
+    /// left out by size or time, which exist at the source, and file systems mounted beneath the destination.
+    /// --dry-run lists the deletions. At a daemon, the right to write includes that to delete.
     #[arg(long, conflicts_with_all = ["files_from", "only"], group = "deleting", help_heading = SYNC)]
     delete: bool,
 
     /// The same before anything is sent, for a destination that is nearly full
     ///
-    /// The sources are scanned once more for that. What can't be opened to be read is only met afterwards.
+    /// The sources are scanned once more for that. Entries that can't be opened for reading are only found
+    /// afterwards.
     #[arg(long, conflicts_with_all = ["files_from", "only"], group = "deleting", help_heading = SYNC)]
     delete_before: bool,
 
-    /// Delete also where a source has no entry at all, or an end is `host:`, `/` or the home directory
+    /// Also delete if a source has no entry at all, or an end is `host:`, `/` or the home directory
     ///
-    /// Without it that is taken for a mistake, such as a variable that is not set or a file system that is not mounted.
+    /// Without it these cases count as mistakes, such as an unset variable or a file system that is not
+    /// mounted.
     #[arg(long, help_heading = SYNC)]
     delete_all: bool,
 
-    /// Delete at the destination also what the patterns leave out
+    /// Also delete destination entries that the patterns leave out
     #[arg(long, help_heading = SYNC)]
     delete_excluded: bool,
 
-    /// Delete also in file systems that are mounted beneath the destination
+    /// Also delete in file systems that are mounted beneath the destination
     #[arg(long, help_heading = SYNC)]
     delete_mounts: bool,
 
-    /// Delete no more than N entries, or nothing if that were more than N% of those at the destination; then the exit code is 1
+    /// Delete no more than N entries, or nothing if that were more than N% of those at the destination; then
+    /// the exit code is 1
     #[arg(long, value_name = "N|N%", help_heading = SYNC)]
     max_delete: Option<MaxDelete>,
 
-    /// Move what is deleted to DIR beneath the destination, where it keeps its path; later runs leave DIR alone
+    /// Move deleted entries to DIR beneath the destination, where they keep their paths; later runs leave DIR
+    /// alone
     #[arg(long, value_name = "DIR", value_parser = OsStringValueParser::new().try_map(parse_backup), help_heading = SYNC)]
     backup_dir: Option<BackupDirectory>,
 
@@ -96,7 +104,7 @@ fn parse_backup(typed: OsString) -> Result<BackupDirectory, String> {
     path.map(BackupDirectory).ok_or_else(|| "a path beneath the destination is needed, without ..".to_owned())
 }
 
-/// How much is deleted at most.
+/// Upper bound of deleted entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MaxDelete {
     Entries(u64),
@@ -116,10 +124,10 @@ impl FromStr for MaxDelete {
 }
 
 impl SyncOptions {
-    /// What they come to.
+    /// Returns the parsed options.
     ///
     /// # Errors
-    /// If one is about what is deleted, and nothing is to be.
+    /// If an option of deletion is given without a deletion.
     pub fn sync(&self) -> Result<Sync, Trouble> {
         if let Some(option) = self.of_deletion_alone() {
             let message = format!("{option} is about what is deleted, and nothing is to be");
@@ -135,7 +143,7 @@ impl SyncOptions {
         })
     }
 
-    /// An option that means nothing, as nothing is to be deleted.
+    /// Returns an option of deletion that is given without a deletion.
     fn of_deletion_alone(&self) -> Option<&'static str> {
         let given = [
             self.delete_all,

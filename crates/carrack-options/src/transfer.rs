@@ -1,8 +1,9 @@
-//! All that is asked for of a transfer but its paths: each option with its default, unit, range and help, here and in this crate's other
-//! files, and nowhere else.
+//! All options of a transfer, without its paths: each with its default, unit, range and help, here and in
+//! this crate's other files, and nowhere else.
 //!
-//! The help, the manual page, the completions, what files of configuration may say, and what a submission may say come from here. What options
-//! say together ([`TransferArgs::spec`], [`TransferArgs::settings`]) is checked here too.
+//! The help, the manual page, the completions, and the members of configuration files and submissions come
+//! from here. Combinations of options ([`TransferArgs::spec`], [`TransferArgs::settings`]) are checked here
+//! too.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -26,10 +27,10 @@ use crate::spill::SpillArgs;
 use crate::storage::StorageArgs;
 use crate::trouble::Trouble;
 
-/// Of options about what is copied.
+/// Heading of options about data.
 pub const DATA: &str = "What is copied, and how it is checked";
 
-/// Of options about the other host.
+/// Heading of options about the other host.
 pub const CONNECTION: &str = "The far host";
 
 const TUNING: &str = "Tuning";
@@ -38,28 +39,33 @@ const FAULTS: &str = "When the network breaks";
 #[expect(missing_docs, reason = "clap would take it for the command's")]
 #[derive(Clone, Debug, Args)]
 pub struct TransferArgs {
-    /// Take DESTINATION for what the source becomes, also if it is a directory: the contents of a directory go into it, a file is refused
+    /// Use DESTINATION as the copy's name, even if it is a directory: the contents of a directory go into it,
+    /// a file is refused
     ///
     /// For one source. So the same command means the same each time.
     #[arg(short = 'T', long, help_heading = DATA)]
     pub no_target_directory: bool,
 
-    /// Copy only what the source has from this byte on, to the same place of the destination, whose other bytes stay as they are
+    /// Copy only the source's bytes from this offset on, to the same offset of the destination, whose other
+    /// bytes stay as they are
     ///
-    /// For one regular file; a part that begins behind its end is refused. The destination gets the part as a whole or not at all: its new version
-    /// is put together under a temporary name. It keeps its mode, and its modification time is that of the copy; a new one has zeros before
-    /// the part. Sizes as with --buffer.
+    /// For one regular file; a part that begins behind its end is refused. The destination gets the part as a
+    /// whole or not at all: its new version is put together under a temporary name. It keeps its mode, and
+    /// its modification time is that of the copy; a new one has zeros before the part. Sizes as with
+    /// --buffer.
     #[arg(long, value_name = "SIZE", value_parser = size::parse_offset, help_heading = DATA)]
     offset: Option<u64>,
 
-    /// Copy so many bytes from --offset on, or from the beginning, and no more [default: all up to the end]
+    /// Copy this number of bytes from --offset on, or from the beginning, and no more [default: all up to the
+    /// end]
     ///
     /// Fewer if the source ends before.
     #[arg(long, value_name = "SIZE", value_parser = size::parse, help_heading = DATA)]
     length: Option<u64>,
 
-    /// How the data is checked between read and write [default: blake3 with --manifest; else xxh3, or no check beside the
-    /// seal that each object has between hosts; xxh3 too where the program of --ssh is not named ssh]
+    /// Check of the data between read and write [default: blake3 with --manifest; else xxh3, or no check in
+    /// addition to the seal that each object has between hosts; xxh3 too if the program of --ssh is not named
+    /// ssh]
     #[arg(long, value_enum, value_name = "KIND", help_heading = DATA)]
     checksum: Option<ChecksumName>,
 
@@ -69,10 +75,10 @@ pub struct TransferArgs {
     #[command(flatten)]
     selection: SelectArgs,
 
-    /// How the data is protected on its way to another host
+    /// Protection level of the data on its way to another host
     ///
-    /// The control channel is encrypted at every level. Less than private has to be allowed at the far end too: over ssh
-    /// this option does that, a daemon's configuration may.
+    /// The control channel is encrypted at every level. A level below private must be allowed at the far end
+    /// too: over ssh this option does that, a daemon's configuration may.
     #[arg(long, value_enum, value_name = "LEVEL", default_value_t = ProtectionName::Private, help_heading = CONNECTION)]
     protection: ProtectionName,
 
@@ -87,36 +93,39 @@ pub struct TransferArgs {
     #[arg(long, value_name = "LO-HI", help_heading = CONNECTION)]
     ports: Option<PortRange>,
 
-    /// Which end dials the data connections
+    /// The end that dials the data connections
     #[arg(long, value_enum, value_name = "END", default_value_t = DialName::Either, help_heading = CONNECTION)]
     connect_from: DialName,
 
-    /// What the data goes over: data connections, or, with ssh, the control channel (ssh's own connection, a daemon's TLS connection)
+    /// Connections for the data: data connections, or, with ssh, the control channel (ssh's own connection, a
+    /// daemon's TLS connection)
     ///
-    /// Where data connections stand and pass nothing, auto takes small segments first, and the control channel then. Between two far hosts
-    /// ssh means --relay.
+    /// If data connections are established and pass nothing, auto takes small segments first, and the control
+    /// channel then. Between two far hosts ssh means --relay.
     #[arg(long, value_enum, value_name = "WAY", default_value_t = ViaName::Auto, conflicts_with = "fabric", help_heading = CONNECTION)]
     via: ViaName,
 
-    /// Tries to go on after the network broke that may move nothing, one after the other; 0 gives up at once
+    /// Consecutive attempts without progress to continue after the network broke; 0 gives up at once
     ///
-    /// Names are resolved again and ssh is started again for each try; the waits between them grow from 0.1 s to 30 s. At the start a daemon
-    /// that is full or about to end is waited for, and one where nobody listens is tried for 10 s; an unknown name, and ssh that can't
-    /// connect, are not tried again.
+    /// Each attempt resolves names again and starts ssh again; the waits between them grow from 0.1 s to 30
+    /// s. At the start a daemon that is full or about to end is waited for, and an address without a listener
+    /// is tried for 10 s; an unknown name, and ssh that can't connect, are not tried again.
     #[arg(long, value_name = "N", default_value_t = RETRIES_DEFAULT, help_heading = FAULTS)]
     pub retry: u32,
 
-    /// How long the far host may be silent, or nothing may move, until the connection counts as broken; at least 1
+    /// Time without a sign of the far host, or without progress, after which the connection counts as broken;
+    /// at least 1
     ///
-    /// Storage that takes its time is waited for. A number alone is of seconds; 5m is five minutes.
+    /// Slow storage is waited for. A number alone is in seconds; 5m is five minutes.
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = lifetime::parse_patience, help_heading = FAULTS)]
     pub stall_timeout: Duration,
 
-    /// End the whole transfer after so long, as Ctrl-C does, with exit code 124 [default: never]
+    /// End the whole transfer after this time, as Ctrl-C does, with exit code 124 [default: never]
     #[arg(long, value_name = "SECONDS", value_parser = lifetime::parse_patience, help_heading = FAULTS)]
     pub timeout: Option<Duration>,
 
-    /// End the whole transfer at this time, likewise: the next 18:30 (local time), 2026-11-23T02:00:00Z, or in so long, 6h [default: never]
+    /// End the whole transfer at this time, likewise: the next 18:30 (local time), 2026-11-23T02:00:00Z, or a
+    /// duration from now, 6h [default: never]
     #[arg(long, value_name = "TIME", value_parser = clock::parse_moment, help_heading = FAULTS)]
     pub stop_at: Option<i64>,
 
@@ -135,12 +144,13 @@ pub struct TransferArgs {
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = size::parse_slot, help_heading = TUNING)]
     object_size: u32,
 
-    /// Threads that read or write at each end, up to 256; 0 begins with what the kind of storage likes
+    /// Threads that read or write at each end, up to 256; 0 begins with a number for the kind of storage
     #[arg(long, value_name = "N", default_value_t = 0,
           value_parser = clap::value_parser!(u16).range(0..=IO_THREADS_MAX as i64), help_heading = TUNING)]
     io_threads: u16,
 
-    /// Whether the numbers of threads and connections follow what they bring (`-v` tells how); --io-threads and --streams fix theirs
+    /// Adjust the numbers of threads and connections to their effect (`-v` shows it); --io-threads and
+    /// --streams fix theirs
     #[arg(long, value_name = "on|off", value_enum, default_value = "on", hide_possible_values = true, help_heading = TUNING)]
     tune: TuneName,
 
@@ -174,7 +184,7 @@ enum ChecksumName {
 enum ProtectionName {
     /// Authenticated and encrypted
     Private,
-    /// Authenticated: who listens on the network can read it, nobody can change it
+    /// Authenticated: an observer of the network can read the data, but not change it
     Safe,
     /// Neither: only for networks that you trust
     Clear,
@@ -260,46 +270,47 @@ impl From<DialName> for DialFrom {
 }
 
 impl TransferArgs {
-    /// How the data is protected between hosts.
+    /// Returns the protection level between hosts.
     pub fn protection(&self) -> Protection {
         self.protection.into()
     }
 
-    /// What of a file is kept.
+    /// Returns the options of kept metadata.
     pub fn fidelity(&self) -> &FidelityArgs {
         &self.fidelity
     }
 
-    /// Who shares storage targets out.
+    /// Returns the choice of a meta-server.
     pub fn sharer(&self) -> &Sharer {
         self.sharing.sharer()
     }
 
-    /// An option that reads what can be read once, standard input or a pipe: another process would read nothing there.
+    /// Returns an option whose file can be read only once, standard input or a pipe: another process would
+    /// read nothing there.
     pub fn reads_once(&self) -> Option<&'static str> {
         self.selection.reads_once()
     }
 
-    /// How the data is checked, if that was said.
+    /// Returns the check of the data, if it was given.
     pub fn checksum(&self) -> Option<Checksum> {
         self.checksum.map(Checksum::from)
     }
 
-    /// What of a file is copied, if not all of it.
+    /// Returns the range of the file to copy, if it is a part.
     pub fn part(&self) -> Option<PartialRange> {
         let is_asked = self.offset.is_some() || self.length.is_some();
         is_asked.then(|| PartialRange { offset: self.offset.unwrap_or(0), length: self.length })
     }
 
-    /// Whether what else is asked for can be had of a part of a file.
+    /// Checks that the other options are possible for a part of a file.
     ///
     /// # Errors
-    /// What can't.
+    /// The first option that is not.
     pub fn check_part(&self, syncs: bool, recursive: bool) -> Result<(), Trouble> {
         if self.part().is_none() {
             return Ok(());
         }
-        // When times are left out they are as with a part.
+        // If times are left out, they are as for a part.
         let fidelity = Fidelity { omit_times: false, omit_dir_times: false, ..self.fidelity.fidelity() };
         let (message, hint) = if syncs {
             ("a sync compares whole files, and --offset and --length are for a part of one", "use carrack cp")
@@ -319,7 +330,7 @@ impl TransferArgs {
         Err(Trouble::new(message).hint(hint))
     }
 
-    /// What both ends must agree on.
+    /// Returns the values on which both ends agree.
     pub fn spec(&self) -> TransferSpec {
         TransferSpec {
             recursive: self.fidelity.archive,
@@ -336,10 +347,10 @@ impl TransferArgs {
         }
     }
 
-    /// What the ends need not agree on, for a copy of these sources.
+    /// Returns the local values of this end, for a copy of these sources.
     ///
     /// # Errors
-    /// If two options contradict each other, or a file that one names can't be read.
+    /// If two options contradict each other, or an option's file can't be read.
     pub fn settings(&self, sources: &[OsString]) -> Result<Settings, Trouble> {
         size::check_pool(self.buffer, self.object_size).map_err(|error| {
             Trouble::new(error).hint("choose a larger --buffer or a smaller --object-size")

@@ -1,45 +1,45 @@
-//! What went wrong with a command as a whole, in words, and what to do about it.
+//! Errors of a command as a whole, in words, with hints.
 
 use std::fmt;
 use std::io::{self, Write};
 
-/// A message for the user and, where there is one, a hint.
+/// A message for the user and, if there is one, a hint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trouble {
-    /// What happened; one line, no full stop.
+    /// The error; one line, no full stop.
     pub message: String,
-    /// What the user can do.
+    /// The hint.
     pub hint: Option<String>,
 }
 
 impl Trouble {
-    /// Trouble without a hint.
+    /// Creates an error without a hint.
     pub fn new(message: impl Into<String>) -> Trouble {
         Trouble { message: message.into(), hint: None }
     }
 
-    /// The same with a hint.
+    /// Adds a hint.
     pub fn hint(self, hint: impl Into<String>) -> Trouble {
         Trouble { hint: Some(hint.into()), ..self }
     }
 
-    /// In one line, the hint in brackets.
+    /// Returns the message in one line, the hint in brackets.
     pub fn line(&self) -> String {
         self.hint.as_ref().map_or_else(|| self.message.clone(), |hint| format!("{} ({hint})", self.message))
     }
 
-    /// The same without what a terminal would obey: some of it may be another machine's words.
+    /// Escapes control characters, which a terminal would obey: the text may be another machine's.
     pub fn tamed(self) -> Trouble {
         Trouble { message: tame(&self.message), hint: self.hint.as_deref().map(tame) }
     }
 
-    /// Tells it on stderr; nobody can be told if that fails.
+    /// Prints it on stderr; an error of that is ignored, as there is no other place for it.
     pub fn tell(&self) {
         let _ = writeln!(io::stderr(), "{self}");
     }
 }
 
-/// Warns on stderr; nobody can be told if that fails.
+/// Prints a warning on stderr; an error of that is ignored, as there is no other place for it.
 pub fn warn(text: &str) {
     let _ = writeln!(io::stderr(), "carrack: warning: {text}");
 }
@@ -54,7 +54,7 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// The text without what a terminal would obey.
+/// Escapes a text's control characters, which a terminal would obey.
 pub fn tame(text: &str) -> String {
     let mut tamed = String::with_capacity(text.len());
     for c in text.chars() {

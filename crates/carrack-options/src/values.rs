@@ -1,4 +1,4 @@
-//! Options of a submitted transfer, once they are read.
+//! The parsed options of a submitted transfer.
 
 use std::sync::LazyLock;
 
@@ -11,7 +11,7 @@ use crate::sync::{SYNC, SyncOptions};
 use crate::transfer::TransferArgs;
 use crate::trouble::Trouble;
 
-/// What a transfer that is submitted may be asked for.
+/// The options that a submitted transfer may have.
 #[derive(Clone, Debug, Parser)]
 #[command(no_binary_name = true, disable_help_flag = true, disable_version_flag = true)]
 pub struct Values {
@@ -29,33 +29,33 @@ pub struct Values {
     fleet: FleetArgs,
 }
 
-/// Their definitions. What the environment says is this process's own, and nothing that was asked for.
+/// Their definitions, without the environment's values, which are for this process only.
 static COMMAND: LazyLock<Command> =
     LazyLock::new(|| Values::command().mut_args(|arg| arg.env(None::<&'static str>)));
 
-/// What is not asked for at all.
+/// The values without any option.
 static DEFAULTS: LazyLock<Option<Values>> = LazyLock::new(|| Values::parse(&[]).ok());
 
-/// The definition of each option.
+/// Returns the definition of each option.
 pub(crate) fn definitions() -> impl Iterator<Item = (&'static str, &'static Arg)> {
     COMMAND.get_arguments().filter_map(|arg| Some((arg.get_long()?, arg)))
 }
 
-/// The one with that name.
+/// Returns the definition of the option with this name.
 pub(crate) fn definition(name: &str) -> Option<&'static Arg> {
     definitions().find(|(long, _)| *long == name).map(|(_, arg)| arg)
 }
 
-/// Whether an option has no value.
+/// Returns true if an option has no value.
 pub(crate) fn is_switch(arg: &Arg) -> bool {
     matches!(arg.get_action(), ArgAction::SetTrue)
 }
 
 impl Values {
-    /// Reads `--name` and `--name=value`.
+    /// Parses `--name` and `--name=value`.
     ///
     /// # Errors
-    /// What is wrong with one of them, in words.
+    /// The first wrong option, in words.
     pub fn read(words: &[String]) -> Result<Values, Trouble> {
         match &*DEFAULTS {
             Some(defaults) if words.is_empty() => Ok(defaults.clone()),
@@ -73,7 +73,7 @@ impl Values {
         })
     }
 
-    /// What both ends must agree on; directories are copied with everything in them.
+    /// Returns the values on which both ends agree; directories are copied with everything in them.
     ///
     /// # Errors
     /// If options of a sync, or of a part, contradict each other.
@@ -83,7 +83,7 @@ impl Values {
         Ok(TransferSpec { recursive: spec.part.is_none(), sync, ..spec })
     }
 
-    /// What they need not agree on.
+    /// Returns the local values of an end.
     ///
     /// # Errors
     /// If two options contradict each other.
@@ -91,12 +91,12 @@ impl Values {
         self.transfer.settings(&["".into()])
     }
 
-    /// The options of every transfer.
+    /// Returns the options of every transfer.
     pub fn transfer(&self) -> &TransferArgs {
         &self.transfer
     }
 
-    /// How what is there already is treated, if this is a sync.
+    /// Returns the treatment of existing entries, if this is a sync.
     ///
     /// # Errors
     /// If its options contradict each other.

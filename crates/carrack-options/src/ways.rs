@@ -1,8 +1,8 @@
-//! Which options a transfer may have that is submitted, and why it can't have the others: one table.
+//! The options that a submitted transfer can't have, with the reasons: one table.
 
 use crate::trouble::Trouble;
 
-/// Who carries a submitted transfer out.
+/// The way in which a submitted transfer is carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// The queue of one machine.
@@ -16,9 +16,9 @@ pub enum Way {
 pub struct Refused {
     /// Its name.
     pub name: &'static str,
-    /// Why a machine's queue refuses it, and what to do instead; nothing if it does not.
+    /// The reason why a machine's queue refuses it, with an alternative; `None` if it does not.
     pub queue: Option<&'static str>,
-    /// Why a fleet does.
+    /// The same for a fleet.
     pub fleet: Option<&'static str>,
 }
 
@@ -45,7 +45,7 @@ const DIALS: &str = "the source's mover dials; `carrack mover --address` says wh
 const PART: &str = "a file's movers write its new version together, and none of them brings the bytes of the old one; `carrack cp` and a machine's queue have it";
 const DEALT: &str = "chunks and pairs of movers are a fleet's, and this queue is one machine's";
 
-/// All that is refused somewhere. What is not here is carried out everywhere.
+/// All options that are refused in some way. Others are carried out everywhere.
 pub const REFUSED: &[Refused] = &[
     everywhere("targets", OF_THE_MACHINE),
     everywhere(
@@ -79,7 +79,7 @@ pub const REFUSED: &[Refused] = &[
 ];
 
 impl Way {
-    /// Why an option is refused; nothing if it is carried out.
+    /// Returns the reason why an option is refused; `None` if it is carried out.
     pub fn refusal(self, name: &str) -> Option<&'static str> {
         let refused = REFUSED.iter().find(|refused| refused.name == name)?;
         match self {
@@ -88,6 +88,8 @@ impl Way {
         }
     }
 
+    /// Checks an option.
+    ///
     /// # Errors
     /// If the option is refused.
     pub(crate) fn check(self, name: &str) -> Result<(), Trouble> {
@@ -102,7 +104,7 @@ impl Way {
     }
 }
 
-/// Whether nobody who takes submitted transfers has it.
+/// Returns true if no submitted transfer can have it.
 pub(crate) fn is_refused_everywhere(name: &str) -> bool {
     [Way::Queue, Way::Fleet].into_iter().all(|way| way.refusal(name).is_some())
 }

@@ -1,7 +1,8 @@
-//! The audit log: one line of JSON for each session, and for each client who was refused once TLS stood.
+//! The audit log: one line of JSON for each session, and for each client that was refused after TLS was
+//! established.
 //!
-//! Appended and reopened on SIGHUP, so that logrotate may move it. A log that can't be written to stops no transfer:
-//! that is said on standard error, once until it works again.
+//! Appended and reopened on SIGHUP, so that logrotate may move it. An unwritable log stops no transfer: a
+//! warning goes to standard error, once until the log works again.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -17,34 +18,34 @@ use time::format_description::well_known::Rfc3339;
 use crate::errand::Work;
 use crate::log::Log;
 
-/// How a session ended.
+/// The end of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ending {
-    /// Everything that was asked for was done.
+    /// Everything requested was done.
     Ok,
     /// Some entries failed.
     Partial,
-    /// It was not admitted.
+    /// The session was not admitted.
     Refused,
-    /// It ended before its time.
+    /// The session failed.
     Error,
-    /// Its process was ended, or died.
+    /// The session's process was killed, or died.
     Killed,
 }
 
 /// A line of the log.
 #[derive(Debug, Serialize)]
 pub struct Entry<'a> {
-    /// When it ended (RFC 3339, UTC).
+    /// Time of the session's end (RFC 3339, UTC).
     pub time: String,
-    /// The daemon's number of the session.
+    /// The daemon's number for the session.
     pub session: u64,
     /// The client's address and port.
     pub from: String,
-    /// Who it was, and how that is known.
+    /// The client's identity, and its source.
     pub who: Option<&'a Identity>,
-    /// What it was about.
+    /// The client's request.
     #[serde(flatten)]
     pub work: Option<&'a Work>,
     /// Bytes of content.
@@ -53,11 +54,11 @@ pub struct Entry<'a> {
     pub files: u64,
     /// Entries that failed.
     pub failed: u64,
-    /// From the first byte to the end.
+    /// Time from the first byte to the end.
     pub seconds: f64,
-    /// How it ended.
+    /// The result.
     pub result: Ending,
-    /// Why.
+    /// The reason of the result.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub reason: &'a str,
 }
@@ -72,16 +73,16 @@ pub struct Audit {
 }
 
 impl Audit {
-    /// Opens it; without a path, lines go to standard error.
+    /// Opens the log; without a path, lines go to standard error.
     ///
     /// # Errors
-    /// Why it can't be opened.
+    /// The system's error, if the file can't be opened.
     pub fn open(path: Option<&Path>, log: Log) -> io::Result<Audit> {
         let file = path.map(open).transpose()?;
         Ok(Audit { path: path.map(Path::to_path_buf), file, works: true, log })
     }
 
-    /// Opens it anew, maybe elsewhere. If that fails it goes on where it was.
+    /// Opens the log again, possibly at another path. If that fails, the open file stays in use.
     pub fn reopen(&mut self, path: Option<&Path>) {
         match path.map(open).transpose() {
             Ok(file) => (self.path, self.file) = (path.map(Path::to_path_buf), file),
@@ -91,7 +92,7 @@ impl Audit {
         }
     }
 
-    /// Writes a line, as a whole.
+    /// Writes a line, with one call.
     pub fn write(&mut self, entry: &Entry<'_>) {
         let line = match serde_json::to_string(entry) {
             Ok(line) => line + "\n",
@@ -122,7 +123,7 @@ fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).create(true).mode(0o640).open(path)
 }
 
-/// Now, as RFC 3339 has it, to the millisecond.
+/// Returns the present time in RFC 3339, to the millisecond.
 pub fn now() -> String {
     let now = OffsetDateTime::from(SystemTime::now());
     let milliseconds = now.millisecond();

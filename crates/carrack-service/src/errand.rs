@@ -1,9 +1,10 @@
-//! What the parent and the process of a session say to each other: frames of JSON over a pair of Unix stream sockets.
+//! Messages between the parent and a session's process: frames of JSON over a pair of Unix stream sockets.
 //!
-//! A frame is its length (u32, big endian) and so many bytes. The parent sends the [`Charge`] that all sessions have in
-//! common, then the [`Errand`]; the session says who is there, asks for admission, and tells how it ended. An admission is
-//! followed by one byte that carries the socket over which data connections come (SCM_RIGHTS). The parent never waits for
-//! a session: what it says is queued, what it hears may come in pieces, and is bounded.
+//! A frame is a length (u32, big endian), followed by this number of bytes. The parent sends the [`Charge`]
+//! that all sessions have in common, then the [`Errand`]; the session reports its client, asks for admission,
+//! and reports its end. An admission is followed by one byte that carries the socket for data connections
+//! (SCM_RIGHTS). The parent never waits for a session: its frames are queued, and frames of a session may
+//! arrive in pieces and are bounded.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
@@ -28,85 +29,85 @@ use crate::material::Material;
 /// The longest frame to a session: the configuration and all files that it names.
 const TO_SESSION_BYTES_MAX: usize = 512 << 20;
 
-/// The longest frame to the parent: four paths that are cut short, and a reason.
+/// The longest frame to the parent: four shortened paths, and a reason.
 const TO_PARENT_BYTES_MAX: usize = 64 << 10;
 
 /// Paths that the audit log shows of a session.
 pub const PATHS_SHOWN_MAX: usize = 4;
 
-/// The longest text that a session tells of a path or a reason, in bytes.
+/// The longest path or reason in a session's message, in bytes.
 const TEXT_BYTES_MAX: usize = 2 << 10;
 
-/// What all sessions have in common until the configuration changes.
+/// The data that all sessions have in common until the configuration changes.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Charge {
-    /// The configuration's text, which the parent has found to be good.
+    /// The configuration's text, which the parent has checked.
     pub config: String,
     /// The files that it names.
     pub material: Material,
-    /// How much is logged.
+    /// The log's verbosity.
     pub verbosity: Verbosity,
 }
 
-/// What one session is about.
+/// The data of one session.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Errand {
-    /// The daemon's number of it.
+    /// The daemon's number for the session.
     pub session: u64,
-    /// Where the client is.
+    /// The client's address.
     pub peer: SocketAddr,
-    /// Where it found the daemon.
+    /// The daemon's address that the client connected to.
     pub here: SocketAddr,
 }
 
-/// What a client wants, as the audit log has it.
+/// A client's request, as the audit log has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Work {
     /// `read`, `write`, `list`, `make_directory` or `remove`.
     pub deed: String,
-    /// The export; nothing if the paths name none.
+    /// The export; `None` if the paths name none.
     pub export: Option<String>,
     /// The first paths, escaped.
     pub paths: Vec<String>,
-    /// How many there are in all.
+    /// Number of all paths.
     pub path_count: usize,
-    /// How data is protected, and by which cipher, if it travels at all.
+    /// The protection level of the data and its cipher, if data is sent at all.
     pub protection: Option<String>,
     /// See above.
     pub cipher: Option<String>,
 }
 
-/// What a session says.
+/// A message of a session.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToParent {
-    /// TLS stands, and this is who is there; nobody who is known if it is left to a token.
+    /// TLS is established with this client; `None` if a token will identify it.
     Known(Option<Identity>),
-    /// May this client do this?
+    /// Asks for the admission of a client.
     Ask {
-        /// Who it is.
+        /// Its identity.
         who: Identity,
-        /// What it wants.
+        /// Its request.
         work: Work,
-        /// The end of what a token allows, seconds since 1970.
+        /// Expiry of its token, seconds since 1970.
         until_s: Option<u64>,
     },
-    /// The client was refused without the parent: this is what it wanted.
+    /// The session has refused this request without asking the parent.
     Wanted {
-        /// Who it is, as far as that is known.
+        /// The client's identity, if it is known.
         who: Option<Identity>,
-        /// What it wanted.
+        /// The request.
         work: Work,
     },
-    /// It is over.
+    /// The session's end.
     Done(Report),
 }
 
-/// How a session ended.
+/// The result of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// In a word.
+    /// Its kind.
     pub ending: Ending,
-    /// In more words; may be empty.
+    /// The reason; may be empty.
     pub reason: String,
     /// Bytes of content.
     pub bytes: u64,
@@ -116,28 +117,28 @@ pub struct Report {
     pub failed: u64,
 }
 
-/// What the parent answers.
+/// The parent's answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
-    /// Go on; the socket for data connections follows.
+    /// The session is admitted; the socket for data connections follows.
     Admitted {
         /// The name under which the parent knows this session's listener.
         nonce: [u8; 32],
-        /// Bytes a second that the session may move; 0 for any number.
+        /// Bytes per second that the session may move; 0 for no limit.
         rate: u64,
     },
-    /// Not now, or not you.
+    /// The session is refused, for now or for good.
     Refused {
-        /// Why.
+        /// The reason.
         message: String,
-        /// What the client can do.
+        /// A hint for the client.
         hint: String,
-        /// When it may be different, in milliseconds from now; nothing if it will not be.
+        /// Time until another attempt may succeed, in milliseconds; `None` if it can't.
         later_ms: Option<u64>,
     },
 }
 
-/// A text that a peer may have chosen, cut short.
+/// Shortens a text that a peer may have chosen.
 pub fn shortened(text: &str) -> String {
     if text.len() <= TEXT_BYTES_MAX {
         return text.to_owned();
@@ -146,14 +147,14 @@ pub fn shortened(text: &str) -> String {
     format!("{}…", &text[..end])
 }
 
-/// A message as a frame.
+/// Returns a message as a frame.
 pub fn frame(message: &impl Serialize) -> io::Result<Arc<[u8]>> {
     let body = serde_json::to_vec(message)?;
     let length = u32::try_from(body.len()).map_err(io::Error::other)?;
     Ok([&length.to_be_bytes()[..], &body].concat().into())
 }
 
-/// Reads a frame, waiting as long as the socket's timeout says.
+/// Reads a frame within the socket's timeout.
 pub fn receive<M: DeserializeOwned>(socket: &mut UnixStream) -> io::Result<M> {
     let mut length = [0; 4];
     socket.read_exact(&mut length)?;
@@ -166,7 +167,7 @@ pub fn receive<M: DeserializeOwned>(socket: &mut UnixStream) -> io::Result<M> {
     Ok(serde_json::from_slice(&body)?)
 }
 
-/// Sends a frame, waiting.
+/// Sends a frame; may block.
 pub fn send(socket: &mut UnixStream, message: &impl Serialize) -> io::Result<()> {
     socket.write_all(&frame(message)?)
 }
@@ -184,7 +185,7 @@ pub fn receive_descriptor(socket: &UnixStream) -> io::Result<OwnedFd> {
     descriptor.ok_or_else(|| ErrorKind::InvalidData.into())
 }
 
-/// Sends a byte that carries a descriptor, without waiting.
+/// Sends a byte that carries a descriptor, without blocking.
 pub fn send_descriptor(socket: impl AsFd, descriptor: impl AsFd) -> io::Result<()> {
     let descriptors = [descriptor.as_fd()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -197,11 +198,11 @@ pub fn send_descriptor(socket: impl AsFd, descriptor: impl AsFd) -> io::Result<(
     Ok(())
 }
 
-/// What waits for a session that has not read it yet.
+/// Frames that a session has not read yet.
 #[derive(Debug, Default)]
 pub struct Outbox {
     waiting: VecDeque<Parcel>,
-    /// Bytes of the first that were taken.
+    /// Bytes of the first frame that were sent.
     taken: usize,
 }
 
@@ -222,12 +223,12 @@ impl Outbox {
         self.waiting.push_back(Parcel::Descriptor(descriptor));
     }
 
-    /// Whether something waits.
+    /// Returns true if no frame waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Sends what the socket takes.
+    /// Sends as much as the socket takes.
     pub fn flush(&mut self, mut socket: &UnixStream) -> io::Result<()> {
         while let Some(first) = self.waiting.front() {
             let sent = match first {
@@ -252,12 +253,12 @@ impl Outbox {
     }
 }
 
-/// What came from a session, which may not be whole yet.
+/// Received bytes of a session, possibly with an incomplete frame.
 #[derive(Debug, Default)]
 pub struct Inbox(Vec<u8>);
 
 impl Inbox {
-    /// Reads what is there; false once the session has closed its end.
+    /// Reads the available bytes; returns false once the session has closed its end.
     ///
     /// # Errors
     /// `InvalidData` for a frame that is too long; the socket's errors.
@@ -275,15 +276,15 @@ impl Inbox {
         Ok(true)
     }
 
-    /// Bytes that wait for the rest of their message.
+    /// Returns the number of bytes that wait for the rest of their frame.
     pub fn waiting(&self) -> usize {
         self.0.len()
     }
 
-    /// The next message that is whole.
+    /// Returns the next complete message.
     ///
     /// # Errors
-    /// `InvalidData` for what is none.
+    /// `InvalidData` for a frame that is no message.
     pub fn next(&mut self) -> io::Result<Option<ToParent>> {
         let Some((length, rest)) = self.0.split_first_chunk::<4>() else { return Ok(None) };
         let length = u32::from_be_bytes(*length) as usize;

@@ -1,5 +1,5 @@
-//! What the fuzz targets reach of this crate's inside (`fuzz/`): the bytes that a stranger, and a session's process that
-//! somebody took over, say to the parent. No part of the interface.
+//! Entry points of the fuzz targets (`fuzz/`) into this crate: the parent's parsing of bytes from a stranger,
+//! and from a compromised session's process. Not a part of the interface.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -9,20 +9,20 @@ use carrack_wire::auth::ListenerNonce;
 use crate::errand::{Charge, Errand, Inbox, ToParent, frame, receive};
 use crate::parent::{ConnectionKind, kind_of};
 
-/// What the parent makes of a connection.
+/// The parent's decision about a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Judgement {
-    /// It waits for more.
+    /// It waits for more bytes.
     Waits,
     /// It gets a process.
     Control,
-    /// It is handed on.
+    /// It is passed to a session.
     Data(ListenerNonce),
     /// It is closed.
     Closed,
 }
 
-/// Of a connection that began so, where `there` bytes have come in all.
+/// Returns the decision about a connection with these first bytes, of `there` bytes received in all.
 pub fn judged(start: &[u8], there: usize) -> Judgement {
     match kind_of(start, there) {
         ConnectionKind::Unknown => Judgement::Waits,
@@ -32,11 +32,11 @@ pub fn judged(start: &[u8], there: usize) -> Judgement {
     }
 }
 
-/// What the parent understands of what a session says on the other end of `socket`, until there is no more: each message
-/// as a frame again.
+/// Parses the messages of a session at the other end of `socket` as the parent does, until there are no more;
+/// returns each as a frame again.
 ///
 /// # Errors
-/// What the parent ends the session for.
+/// The error for which the parent ends the session.
 pub fn heard_by_parent(inbox: &mut ParentInbox, socket: &UnixStream) -> io::Result<(Vec<Vec<u8>>, bool)> {
     let goes_on = inbox.0.fill(socket)?;
     let mut messages = Vec::new();
@@ -46,26 +46,26 @@ pub fn heard_by_parent(inbox: &mut ParentInbox, socket: &UnixStream) -> io::Resu
     Ok((messages, goes_on))
 }
 
-/// What came from one session.
+/// Received bytes of one session.
 #[derive(Debug, Default)]
 pub struct ParentInbox(Inbox);
 
 impl ParentInbox {
-    /// Bytes that wait for the rest of their message.
+    /// Returns the number of bytes that wait for the rest of their frame.
     pub fn waiting(&self) -> usize {
         self.0.waiting()
     }
 }
 
-/// Whether the body of a frame is a message to the parent.
+/// Returns true if the body of a frame is a message to the parent.
 pub fn is_to_parent(body: &[u8]) -> bool {
     serde_json::from_slice::<ToParent>(body).is_ok()
 }
 
-/// What a session's process makes of what its parent says first.
+/// Parses the parent's first messages as a session's process does.
 ///
 /// # Errors
-/// What it gives up for.
+/// The error for which the process ends.
 pub fn heard_by_session(socket: &mut UnixStream) -> io::Result<(String, u64)> {
     let charge: Charge = receive(socket)?;
     let errand: Errand = receive(socket)?;

@@ -1,13 +1,14 @@
-//! `carrack serve`: a daemon that answers sessions on one port, and the queue of a machine.
+//! `carrack serve`: a daemon that serves sessions on one port, and the queue of a machine.
 //!
-//! A small parent, one thread with one loop, accepts connections, tells control connections from data connections by
-//! their first bytes, bounds what strangers may do, and starts one process for each control connection. That process
-//! does what is dangerous or slow: TLS, finding out who is there, and the session. The two speak over a socket pair
-//! (`errand`); data connections are handed on over another. The parent never reads what a stranger says beyond the
-//! first 52 bytes; the child never has more rights than its client once it knows who that is.
+//! A small parent, one thread with one loop, accepts connections, tells control connections from data
+//! connections by their first bytes, limits the load from strangers, and starts one process for each control
+//! connection. The dangerous and the slow parts run in that process: TLS, authentication, and the session.
+//! The two speak over a socket pair (`errand`); data connections are passed over another. The parent never
+//! reads more than the first 52 bytes from a stranger; once the child knows its client, it has no more rights
+//! than the client.
 //!
-//! Beside it the machine's queue ([`queue`]) and its meta-server ([`sharing`]) may run, in a process of their own. They answer over
-//! HTTP ([`api`]), as the server of a fleet does.
+//! The machine's queue ([`queue`]) and its meta-server ([`sharing`]) may run as well, in a process of their
+//! own. They serve HTTP ([`api`]), as the server of a fleet does.
 
 pub mod api;
 mod audit;

@@ -1,42 +1,44 @@
-//! The daemon's own log: lines on standard error, which systemd keeps. What sessions did is in the audit log.
+//! The daemon's own log: lines on standard error, which systemd keeps. The sessions' results are in the audit
+//! log.
 
 use std::fmt::Display;
 use std::io::Write;
 
 use serde::{Deserialize, Serialize};
 
-/// How much is logged.
+/// The log's verbosity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Verbosity {
-    /// What went wrong.
+    /// Warnings only.
     Quiet,
-    /// Beginnings and ends too.
+    /// Also beginnings and ends.
     #[default]
     Normal,
-    /// What strangers did, and how each session is confined.
+    /// Also connections of strangers, and the confinement of each session.
     Verbose,
 }
 
-/// Writes lines. Copies share nothing.
+/// A log, which writes lines. Copies share no state.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Log(pub Verbosity);
 
 impl Log {
-    /// Something went wrong that an administrator has to know.
+    /// Logs a warning for the administrator.
     pub fn warn(self, line: impl Display) {
-        // In one piece: the sessions write to the same place. Nobody is left to be told where that can't be done.
+        // With one call, as the sessions write to the same stream. There is no other place to report an
+        // error.
         let line = format!("carrack: {}\n", one_line(&line.to_string()));
         let _ = std::io::stderr().write_all(line.as_bytes());
     }
 
-    /// Something began or ended.
+    /// Logs a beginning or an end.
     pub fn note(self, line: impl Display) {
         if self.0 >= Verbosity::Normal {
             self.warn(line);
         }
     }
 
-    /// A detail.
+    /// Logs a detail.
     pub fn detail(self, line: impl FnOnce() -> String) {
         if self.0 >= Verbosity::Verbose {
             self.warn(line());
@@ -44,7 +46,7 @@ impl Log {
     }
 }
 
-/// What a peer said may be part of a line, and must not make another.
+/// Replaces control characters: a peer's text in a line must not begin another line.
 fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

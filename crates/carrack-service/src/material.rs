@@ -1,5 +1,5 @@
-//! The files that a configuration names: read at the start and on SIGHUP, by the parent. The processes that face
-//! clients get their contents, and need no right to open them.
+//! The files that a configuration names: read at the start and on SIGHUP, by the parent. The processes that
+//! face clients get their contents, and need no right to open them.
 
 use std::fmt;
 use std::fs::File;
@@ -14,10 +14,11 @@ use thiserror::Error;
 
 use crate::config::Config;
 
-/// The longest file, in bytes: a list of a million revoked certificates has half of it.
+/// The longest file, in bytes: twice the size of a list of a million revoked certificates.
 const MAX_FILE_BYTES: u64 = 64 << 20;
 
-/// The contents of the files. Bytes that are no text are none of PEM or ssh's either, and become replacement characters.
+/// The contents of the files. Bytes that are no UTF-8 are invalid in PEM and in ssh's format too, and become
+/// replacement characters.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Material {
     certificate: String,
@@ -31,40 +32,40 @@ pub struct Material {
 }
 
 impl fmt::Debug for Material {
-    /// Without the key.
+    /// Leaves the key out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Material(…)")
     }
 }
 
-/// Why a daemon can't begin with these files.
+/// An error of these files.
 #[derive(Debug, Error)]
 pub enum MaterialError {
-    /// Files that aren't there.
+    /// Missing files.
     #[error("{}", missing(.0))]
     Missing(Vec<Absent>),
-    /// A file can't be read.
+    /// An unreadable file.
     #[error("{what}, {path:?}: {error}")]
     Unreadable {
-        /// Which one.
+        /// The file's purpose.
         what: &'static str,
-        /// Where it is.
+        /// Its path.
         path: PathBuf,
-        /// The system's words.
+        /// The system's error.
         error: std::io::Error,
     },
-    /// The key can't be read, or by too many.
+    /// The key is unreadable, or readable for too many users.
     #[error("the daemon's key: {0}")]
     Key(#[from] PlacesError),
-    /// No TLS configuration can be made of them.
+    /// The files make no valid TLS configuration.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// An issuer of tokens can't be trusted.
+    /// An issuer's keys are invalid.
     #[error(transparent)]
     Tokens(#[from] TokenKeysError),
 }
 
-/// A file that isn't there.
+/// A missing file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Absent {
     what: &'static str,
@@ -81,7 +82,7 @@ const OF_SERVER: &str = "carrack keys issue NAME --server HOST";
 const OF_AUTHORITY: &str = "carrack keys init";
 
 impl MaterialError {
-    /// What the administrator can do.
+    /// Returns a hint for the administrator.
     pub fn hint(&self) -> String {
         match self {
             MaterialError::Missing(absent) => {
@@ -111,10 +112,10 @@ impl MaterialError {
 }
 
 impl Material {
-    /// Reads all files that `config` names. Those that aren't there are told all at once.
+    /// Reads all files that `config` names. Missing files are reported together.
     ///
     /// # Errors
-    /// Those that aren't there, or the first that can't be read.
+    /// All missing files, or the first unreadable one.
     pub fn read(config: &Config) -> Result<Material, MaterialError> {
         let tls = &config.tls;
         let mut reader = Reader::default();
@@ -135,7 +136,8 @@ impl Material {
         Ok(Material { certificate, key, client_cas, crls, public_keys, issuer_keys, revoked_tokens })
     }
 
-    /// What the daemon is and whom it trusts. Lines of the public keys that admit nobody are told in `notices`.
+    /// Returns the daemon's credentials and trust. `notices` gets the lines of the public keys that can admit
+    /// no client.
     pub fn trust(&self, notices: &mut Vec<String>) -> ServerTrust {
         let (public_keys, problems) = PublicKeys::parse(self.public_keys.as_bytes());
         notices.extend(problems.iter().map(|problem| {
@@ -152,10 +154,10 @@ impl Material {
         }
     }
 
-    /// Whose tokens the daemon believes.
+    /// Returns the keys of the accepted issuers.
     ///
     /// # Errors
-    /// An issuer that can't be trusted.
+    /// The first issuer with invalid keys.
     pub fn token_keys(&self, config: &Config) -> Result<TokenKeys, TokenKeysError> {
         let mut keys = TokenKeys::default();
         for (issuer, pem) in config.tokens.issuers.iter().zip(&self.issuer_keys) {
@@ -168,10 +170,10 @@ impl Material {
         Ok(keys)
     }
 
-    /// Makes of it what every session will make of it; what an administrator should know comes back.
+    /// Parses the files as every session will; returns notices for the administrator.
     ///
     /// # Errors
-    /// Why no session could.
+    /// The error with which every session would fail.
     pub fn check(&self, config: &Config) -> Result<Vec<String>, MaterialError> {
         let mut notices = Vec::new();
         carrack_trust::server_config(&self.trust(&mut notices))?;

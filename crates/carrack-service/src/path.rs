@@ -1,19 +1,19 @@
-//! Paths on a daemon: `/EXPORT/sub/path`. Pure.
+//! Paths on a daemon: `/EXPORT/sub/path`. No I/O.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// A path and the export that it begins with.
+/// A path, split after its export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportPath<'a> {
-    /// The export's name, as it was written.
+    /// The export's name, as written.
     pub export: &'a str,
-    /// The rest, with a slash at its start, which means the export, and at its end if there was one.
+    /// The rest, with a slash at its start, which means the export, and at its end if the path has one.
     pub rest: PathBuf,
 }
 
-/// Takes a path apart; nothing for one that names no export. Names of exports are text: what isn't can't be one.
+/// Splits a path; `None` if it names no export. Names of exports are UTF-8, so that other bytes can't be one.
 pub fn split(path: &[u8]) -> Option<ExportPath<'_>> {
     let begin = path.iter().position(|&byte| byte != b'/').filter(|&begin| begin > 0)?;
     let named = &path[begin..];

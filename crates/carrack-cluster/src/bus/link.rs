@@ -1,4 +1,4 @@
-//! What is known of the connection: whether it stands, since when not, and what the server has refused of late.
+//! The state of the connection: the time since its loss, and the server's recent refusals.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use async_nats::{Event, ServerError};
 use tokio::sync::watch;
 
-/// A refusal that is older has nothing to do with the request that gets no answer now.
+/// Age at which a refusal no longer explains a request without an answer.
 const REFUSAL_COUNTS: Duration = Duration::from_secs(10);
 
-/// Told by async-nats, asked by everybody.
+/// Updated by async-nats' events.
 pub(super) struct Link {
     state: Mutex<State>,
-    /// How often the connection was made: who watches something reads it anew when this grows.
+    /// Number of connections made: a watcher reads its keys again when it grows.
     times_connected: watch::Sender<u64>,
 }
 
@@ -47,7 +47,7 @@ impl Link {
         self.with(|state| state.lost.map(|lost| lost.elapsed()))
     }
 
-    /// The server's last words, if they were said just now. A request without permission gets no other answer.
+    /// Returns the server's last error, if it is recent. A request without permission gets no other answer.
     pub(super) fn refusal(&self) -> Option<String> {
         self.with(|state| match &state.refused {
             Some((at, text)) if at.elapsed() < REFUSAL_COUNTS => Some(text.clone()),

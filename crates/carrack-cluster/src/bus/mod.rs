@@ -1,9 +1,9 @@
-//! The connection to NATS: made once, kept for ever, and asked by everything else here.
+//! The connection to NATS: made once, kept open, and shared by the rest of this crate.
 //!
-//! async-nats reconnects by itself. What it was told meanwhile waits with it; what waits for an answer gets an error after
-//! five seconds, and whoever asked decides.
+//! async-nats reconnects without help. Meanwhile published messages wait, and a request gets an error after
+//! five seconds, which its caller handles.
 //!
-//! Whether a server syncs at once (`sync_interval: always`) can't be seen by a client: only its system account is told.
+//! A client can't see whether a server syncs at once (`sync_interval: always`): only its system account can.
 //! The samples in `docs/examples/nats` set it.
 
 mod link;
@@ -29,7 +29,7 @@ use link::Link;
 use options::ANSWER_WITHIN;
 use refusal::no_connection;
 
-/// The connection. Clones are the same one.
+/// The connection. Clones share it.
 #[derive(Clone)]
 pub struct Bus {
     inner: Arc<Inner>,
@@ -42,21 +42,22 @@ struct Inner {
     link: Arc<Link>,
 }
 
-/// The oldest server that has limit markers, which tell watchers that a lease has ended.
+/// The oldest server with limit markers, by which watchers see that a lease has ended.
 const OLDEST: (u64, u64) = (2, 11);
 
-/// Servers that choose a leader, as they do after one has died, lose what they are asked meanwhile: they are asked again, so
-/// often in all.
+/// Attempts of a request in all: servers lose requests while they elect a leader, as they do after one has
+/// died.
 const ASKED: u32 = 3;
 
-/// What is still to be sent when a process ends may take so long.
+/// Time limit for sending pending messages when a process ends.
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 
 impl Bus {
-    /// Connects, and sees whether the server is one that a fleet can use.
+    /// Connects, and checks that the server is suitable for a fleet.
     ///
     /// # Errors
-    /// If none of the servers can be reached within five seconds, doesn't let us in, is older than 2.11, or has no JetStream.
+    /// If none of the servers can be reached within five seconds, or if the server rejects the login, is
+    /// older than 2.11, or has no JetStream.
     pub async fn connect(options: &BusOptions) -> Result<Bus, BusError> {
         let names = Names::new(&options.prefix, options.domain.as_deref())?;
         let link = Arc::new(Link::new());
@@ -78,31 +79,31 @@ impl Bus {
         Ok(bus)
     }
 
-    /// How long there has been no connection; `None` while there is one. A path that swallows everything is noticed after six
-    /// seconds.
+    /// Returns the time without a connection; `None` while there is one. A path that drops all packets is
+    /// noticed after six seconds.
     pub fn silent_for(&self) -> Option<Duration> {
         self.inner.link.silent_for()
     }
 
-    /// The names of what this fleet has.
+    /// Returns the names of the fleet's subjects, streams and buckets.
     pub fn names(&self) -> &Names {
         &self.inner.names
     }
 
-    /// The most bytes that a message may have, headers and all.
+    /// Returns the size limit of a message, headers included.
     pub fn max_payload(&self) -> usize {
         self.inner.client.max_payload()
     }
 
-    /// The server that we are connected to: its name and version, for people.
+    /// Returns the name and version of the connected server, for people.
     pub fn server(&self) -> String {
         let info = self.inner.client.server_info();
         format!("{} (nats-server {})", info.server_name, info.version)
     }
 
-    /// Sends what is waiting to be sent, and ends.
+    /// Sends pending messages, and closes the connection.
     pub async fn close(&self) {
-        // There is nobody left to tell what did not work, and perhaps nobody to send to.
+        // Errors are of no use to the ending process, and the server may be gone.
         let closing = async { drop((self.inner.client.flush().await, self.inner.client.drain().await)) };
         let _ = tokio::time::timeout(CLOSE_WITHIN, closing).await;
     }
@@ -119,12 +120,12 @@ impl Bus {
         self.inner.link.times_connected()
     }
 
-    /// A message as JetStream's, so that its reply subject can be read.
+    /// Wraps a message as JetStream's, so that its reply subject can be read.
     pub(crate) fn jetstream_message(&self, message: async_nats::Message) -> Message {
         Message { message, context: self.inner.context.clone() }
     }
 
-    /// Publishes into a stream, and waits until it is kept there.
+    /// Publishes into a stream, and waits until the message is stored.
     pub(crate) async fn store(
         &self,
         what: &str,
@@ -140,14 +141,14 @@ impl Bus {
         ack.map_err(|error| self.explain(BusError::of_publish(what, &error)))
     }
 
-    /// Waits until the server has done everything that it was told before, such as to send us what we subscribed to: async-nats'
-    /// `flush` waits until it has been sent.
+    /// Waits until the server has carried out all earlier commands, such as subscriptions: async-nats'
+    /// `flush` only waits until they are sent.
     pub(crate) async fn settle(&self, what: &str) -> Result<(), BusError> {
         let answer = self.inner.context.query_account().await;
         answer.map(|_| ()).map_err(|error| self.explain(BusError::away(what, &error)))
     }
 
-    /// No answer is a refusal if the server has just said so.
+    /// Turns a missing answer into a refusal, if the server has just reported one.
     pub(crate) fn explain(&self, error: BusError) -> BusError {
         match (error, self.inner.link.refusal()) {
             (BusError::Away { what, .. }, Some(reason)) => BusError::Refused { what, reason },
@@ -155,7 +156,8 @@ impl Bus {
         }
     }
 
-    /// The account's information says by its API level how old the server is that answers, which may be another one than ours.
+    /// Checks JetStream. Its account information tells by the API level the version of the answering server,
+    /// which may be another than the connected one.
     async fn check_jetstream(&self, domain: Option<&str>) -> Result<(), BusError> {
         let place = match domain {
             Some(domain) => format!("the domain {domain}"),
@@ -189,7 +191,8 @@ fn check_version(info: &ServerInfo) -> Result<(), BusError> {
     Err(BusError::Old { name: info.server_name.clone(), version: info.version.clone() })
 }
 
-/// A version that is not understood is tried: forks count in their own way, and [`Bus::check_jetstream`] asks once more.
+/// Returns true for an unknown format as well: forks count their versions in other ways, and
+/// [`Bus::check_jetstream`] checks once more.
 fn is_new_enough(version: &str) -> bool {
     let mut parts = version.split('.').map(str::parse::<u64>);
     match (parts.next(), parts.next()) {

@@ -1,4 +1,4 @@
-//! Which servers, and who we are to them.
+//! The servers, and the credentials for them.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,64 +8,64 @@ use async_nats::ConnectOptions;
 use crate::error::BusError;
 use crate::subjects::PREFIX;
 
-/// A connection that says nothing for three of these is given up and made anew: well within the time after which chunks
-/// are delivered again, so that a mover that is cut off knows it before somebody else has its chunks.
+/// Interval of pings. A connection without a reply to three of them is replaced: well before chunks are
+/// redelivered, so that an isolated mover notices it before another mover has its chunks.
 const PING_EVERY: Duration = Duration::from_secs(2);
 
-/// No answer for so long is none. More than the round trip of any path, less than the lease of a mover.
+/// Timeout of requests: more than the round trip of any path, less than the lease of a mover.
 pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
-/// Tries to connect again are this far apart at most: servers that are back are used at once.
+/// Longest pause between attempts to reconnect: servers that are back are used at once.
 const RECONNECT_WITHIN: Duration = Duration::from_secs(1);
 
-/// How a process shows who it is.
+/// A process's credentials.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Login {
-    /// It does not (or by its certificate only).
+    /// None (or only its certificate).
     #[default]
     None,
     /// A `.creds` file: JWT and seed.
     Credentials(PathBuf),
     /// A file with an nkey's seed.
     Seed(PathBuf),
-    /// A user's name, and the file that has the password in its first line.
+    /// A user's name, and a file with the password in its first line.
     Password {
         /// The name.
         user: String,
         /// The file.
         file: PathBuf,
     },
-    /// The file that has a token in its first line.
+    /// A file with a token in its first line.
     Token(PathBuf),
 }
 
-/// TLS, where the server wants more than what a URL that begins with `tls://` says.
+/// TLS options, for servers that need more than a URL with `tls://`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tls {
-    /// Nothing is said without it.
+    /// True if the connection fails without TLS.
     pub required: bool,
     /// Certificates of the CAs that sign the servers', PEM, in place of the system's.
     pub ca: Option<PathBuf>,
-    /// Our certificate and its key, PEM.
+    /// The client's certificate and its key, PEM.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
-/// What [`Bus::connect`](super::Bus::connect) needs to know.
+/// Options of [`Bus::connect`](super::Bus::connect).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BusOptions {
-    /// `nats://host:port` or `tls://host:port`; any of them will do.
+    /// `nats://host:port` or `tls://host:port`; one reachable server is enough.
     pub servers: Vec<String>,
-    /// Who we are.
+    /// The credentials.
     pub login: Login,
     /// TLS.
     pub tls: Tls,
-    /// The JetStream domain that the fleet lies in, if it is not the server's own.
+    /// The JetStream domain of the fleet, if it is not the server's own.
     pub domain: Option<String>,
     /// The prefix of all names: a fleet's own.
     pub prefix: String,
-    /// What inboxes begin with (`_INBOX`): one for each user lets nobody hear the others' answers.
+    /// Prefix of inboxes (`_INBOX`): with one for each user, no user can read the answers to others.
     pub inbox: Option<String>,
-    /// What the server's operator sees us by.
+    /// The client's name for the server's operator.
     pub name: String,
 }
 
@@ -84,7 +84,7 @@ impl Default for BusOptions {
 }
 
 impl BusOptions {
-    /// As async-nats has them.
+    /// Converts the options to those of async-nats.
     pub(super) fn to_connect(&self) -> Result<ConnectOptions, BusError> {
         let mut options = ConnectOptions::new()
             .name(&self.name)
@@ -118,7 +118,7 @@ impl BusOptions {
     }
 }
 
-/// The first try, of a process that begins or has just lost its server, is made at once.
+/// The first attempt, at the start or after a loss, has no delay.
 fn reconnect_delay(tries: usize) -> Duration {
     match tries {
         0 | 1 => Duration::ZERO,
@@ -138,7 +138,7 @@ fn first_line(path: &Path) -> Result<String, BusError> {
     }
 }
 
-/// async-nats would say nothing but "TLS error" of a file that is not there.
+/// Checks that a file can be read: async-nats reports a missing one only as "TLS error".
 fn readable(path: &Path) -> Result<PathBuf, BusError> {
     std::fs::File::open(path).map_err(|error| unfit(path, &error))?;
     Ok(path.to_owned())

@@ -1,4 +1,4 @@
-//! What a fleet needs on NATS, made if it is not there.
+//! The streams and buckets of a fleet on NATS, created if they are missing.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -12,38 +12,38 @@ use crate::error::BusError;
 use crate::records::RECORD_VERSION;
 use crate::subjects::BucketName;
 
-/// How long a mover's record and a manager's lease last unless they are renewed. A third of it passes between two renewals.
+/// Lifetime of a mover's record and of a manager's lease. They are renewed after a third of this time.
 pub const LEASE: Duration = Duration::from_secs(6);
 
-/// How long a marker stays that says that a key has ended.
+/// Lifetime of the marker for the end of a key.
 const MARKER_STAYS: Duration = Duration::from_secs(60);
 
-/// Servers that have just started to form a cluster know each other after so long. With one copy everything would end with
-/// one of them, for good.
+/// Time after which newly started servers of a cluster know each other. With one copy everything would be
+/// lost with one of the servers, for good.
 const PEERS_COME_WITHIN: Duration = Duration::from_secs(8);
 const PEERS_LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// A message that comes again within this time is known by its id.
+/// Time within which a repeated message is recognized by its ID.
 const SAME_WITHIN: Duration = Duration::from_secs(120);
 
-/// Streams say by this what they are.
+/// Metadata key by which a stream is recognized as carrack's.
 const MARK: &str = "carrack-records";
 
-/// What [`Bus::prepare`] has found or made.
+/// The result of [`Bus::prepare`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prepared {
-    /// Copies that there are of everything; the fewest, if some was there.
+    /// Number of copies of every stream; the lowest, if some streams existed.
     pub replicas: usize,
-    /// What whoever operates the servers should know.
+    /// A warning for the operator of the servers.
     pub warning: Option<String>,
 }
 
 impl Bus {
-    /// Makes the buckets and streams that are not there. Many may do it at the same time. What is there stays as it is.
-    /// Without `replicas` there are three copies where servers form a cluster, and one where they don't.
+    /// Creates the missing buckets and streams; several processes may do it at the same time. Existing ones
+    /// stay as they are. Without `replicas` there are three copies on a cluster, and one on a single server.
     ///
     /// # Errors
-    /// If something else, or something of another version, is there by that name; if NATS refuses.
+    /// If a foreign stream, or a stream of another version, has one of the names; if NATS refuses.
     pub async fn prepare(&self, replicas: Option<usize>) -> Result<Prepared, BusError> {
         let mut prepared = Prepared { replicas: usize::MAX, warning: None };
         let peers_until = Instant::now() + PEERS_COME_WITHIN;
@@ -54,7 +54,7 @@ impl Bus {
         Ok(prepared)
     }
 
-    /// The names of all streams that [`Bus::prepare`] makes.
+    /// Returns the names of all streams that [`Bus::prepare`] creates.
     pub(super) fn streams(&self) -> Vec<String> {
         self.configs().into_iter().map(|config| config.name).collect()
     }
@@ -63,13 +63,13 @@ impl Bus {
         let names = self.names();
         let mut configs: Vec<Config> =
             BucketName::ALL.into_iter().map(|bucket| self.bucket_config(bucket)).collect();
-        // No message of these two is ever thrown away for being old: a transfer may wait for weeks.
+        // Messages of these two streams never expire: a transfer may wait for weeks.
         configs.push(Config { name: names.work(), subjects: vec![names.work_of(None)], ..stream_config() });
         configs.push(Config { name: names.log(), subjects: vec![names.log_of("*")], ..stream_config() });
         configs
     }
 
-    /// A bucket as every client of NATS makes them; made here to have the mark.
+    /// Returns the configuration of a bucket, like that of other NATS clients, with the mark.
     fn bucket_config(&self, bucket: BucketName) -> Config {
         let names = self.names();
         let lease = matches!(bucket, BucketName::Movers | BucketName::Leases);
@@ -87,7 +87,7 @@ impl Bus {
         }
     }
 
-    /// Copies that the stream has.
+    /// Creates a stream if it is missing; returns the number of its copies.
     async fn ensure(
         &self,
         mut config: Config,
@@ -134,7 +134,7 @@ impl Bus {
         }
     }
 
-    /// The copies of what is there by that name, if it is ours.
+    /// Returns the number of copies of an existing stream, if it is carrack's.
     async fn find(&self, config: &Config) -> Result<Option<usize>, BusError> {
         let stream = match self.context().get_stream(&config.name).await {
             Ok(stream) => stream,
@@ -172,8 +172,8 @@ fn stream_config() -> Config {
     }
 }
 
-/// Why the stream that is there can't serve as the wanted one. How many copies it has, where they lie and how large they may become
-/// is for whoever operates the servers.
+/// Returns the reason for which an existing stream can't serve as the wanted one. Its copies, their placement
+/// and its size limit are the operator's decision.
 fn unlike(wanted: &Config, there: &Config) -> Option<String> {
     match there.metadata.get(MARK) {
         None => return Some("it is there, but no carrack has made it".to_owned()),

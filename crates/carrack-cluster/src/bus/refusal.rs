@@ -1,6 +1,6 @@
-//! Why there is no connection, and what to look at.
+//! Explanations of a failed connection, with hints.
 //!
-//! async-nats tells what went wrong in a TLS handshake as an error of the socket; what rustls has to say lies in it.
+//! async-nats reports a failed TLS handshake as an I/O error, whose source is rustls' error.
 
 use std::error::Error;
 
@@ -29,7 +29,7 @@ const BAD_CERTIFICATE: &str =
 const TLS: &str =
     "look at the CA, the certificate and its key, and at the name that the server's certificate has";
 
-/// A server that was not reached, or has not let us in.
+/// Creates the error for a server that was not reached, or has rejected the client.
 pub(super) fn no_connection(options: &BusOptions, error: &ConnectError) -> BusError {
     let reason = match error.source() {
         Some(source) => format!("{}: {source}", error.kind()),
@@ -45,12 +45,12 @@ fn hint(options: &BusOptions, kind: ConnectErrorKind, tls: Option<&TlsError>) ->
     match (kind, tls) {
         (_, Some(error)) => hint_of_tls(error, shows_certificate),
         (ConnectErrorKind::ServerParse, _) => SERVERS,
-        // It is raised here, and by no server: the seed signs nothing.
+        // This error comes from the client library and not from a server: the seed can't sign.
         (ConnectErrorKind::Authentication, _) => BAD_SEED,
         (ConnectErrorKind::AuthorizationViolation, _) if options.login == Login::None => NO_LOGIN,
         (ConnectErrorKind::AuthorizationViolation, _) => BAD_LOGIN,
         (ConnectErrorKind::Tls, _) => BAD_FILES,
-        // The server's alert is lost when it closes before it has read what came behind the handshake.
+        // The server's alert is lost if it closes before it has read the bytes after the handshake.
         (ConnectErrorKind::Io, _) if is_tls && !shows_certificate => {
             "is it a NATS server, and does it want a certificate (--nats-cert, --nats-key)?"
         }
@@ -64,21 +64,21 @@ fn hint_of_tls(error: &TlsError, shows_certificate: bool) -> &'static str {
         TlsError::InvalidCertificate(UnknownIssuer) => UNKNOWN_CA,
         TlsError::InvalidCertificate(NotValidForName | NotValidForNameContext { .. }) => BAD_NAME,
         TlsError::AlertReceived(AlertDescription::CertificateRequired) => NO_CERTIFICATE,
-        // Servers that speak TLS 1.2 have no better word for it.
+        // Servers with TLS 1.2 have no better alert for this.
         TlsError::AlertReceived(AlertDescription::BadCertificate) if !shows_certificate => NO_CERTIFICATE,
         TlsError::AlertReceived(_) if shows_certificate => BAD_CERTIFICATE,
         _ => TLS,
     }
 }
 
-/// What rustls said, however deep it lies.
+/// Returns rustls' error from any depth of the sources.
 fn tls_error(error: &ConnectError) -> Option<&TlsError> {
     let mut next: Option<&(dyn Error + 'static)> = error.source();
     while let Some(error) = next {
         if let Some(error) = error.downcast_ref() {
             return Some(error);
         }
-        // An I/O error's source is that of what it wraps.
+        // An I/O error's source is the source of its inner error.
         let wrapped = error.downcast_ref().and_then(std::io::Error::get_ref);
         next = match wrapped {
             Some(wrapped) => Some(wrapped),

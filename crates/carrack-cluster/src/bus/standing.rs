@@ -1,5 +1,5 @@
-//! Whether what lies on NATS is still what it was: a stream that was removed and made again has the same name, and nothing in it
-//! of what one remembers.
+//! Detects that the streams on NATS were replaced: a stream that was removed and created again has the same
+//! name, and none of its earlier messages.
 
 use std::time::Duration;
 
@@ -9,17 +9,20 @@ use async_nats::jetstream::context::GetStreamErrorKind;
 use super::Bus;
 use crate::error::BusError;
 
-/// How often one looks: seven questions.
+/// Interval of checks, which take seven requests each.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// A stream that is missing, or another one, is so a moment later too: servers that come up may not know all of theirs at once.
+/// Time after which a changed stream is checked again: servers that are starting may not know all of their
+/// streams yet.
 const SURE_AFTER: Duration = Duration::from_secs(1);
 
-/// When each of the fleet's streams was made; `None` for one that is not there.
+/// Creation time of each of the fleet's streams; `None` for a missing one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Made(Vec<Option<i128>>);
 
 impl Bus {
+    /// Returns the creation times.
+    ///
     /// # Errors
     /// If NATS does not answer, or refuses.
     pub(crate) async fn made_at(&self) -> Result<Made, BusError> {
@@ -40,7 +43,8 @@ impl Bus {
         Ok(Made(made))
     }
 
-    /// Waits until something else lies on NATS than what was made then: looks at once after each new connection, and now and then.
+    /// Waits until streams differ from those of `then`; checks at once after each new connection, and
+    /// periodically.
     pub(crate) async fn emptied(&self, then: Made) {
         let mut connected = self.times_connected();
         connected.borrow_and_update();
@@ -58,7 +62,7 @@ impl Bus {
         }
     }
 
-    /// No answer says nothing.
+    /// Returns true if streams differ; false without an answer.
     async fn is_other(&self, then: &Made) -> bool {
         self.made_at().await.is_ok_and(|now| now != *then)
     }

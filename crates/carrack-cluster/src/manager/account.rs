@@ -1,4 +1,5 @@
-//! What a transfer's log tells for its users: counts, failures, losses, and what was left out.
+//! A transfer's results from its log, for its users: counts, failures, losses, and entries that were left
+//! out.
 
 use carrack_plan::fleet::Totals;
 
@@ -7,21 +8,21 @@ use super::moved::Moved;
 use crate::log::LogEntry;
 use crate::records::{FAILURES_KEPT, Failure, Skipped, TransferRecord};
 
-/// One transfer's, from its log's beginning.
+/// The account of one transfer, from the beginning of its log.
 #[derive(Default)]
 pub(super) struct Account {
     failures: Vec<Failure>,
     moved: Moved,
     losses: Losses,
-    /// What the last scan has left out, and how many these are.
+    /// Entries that the last scan has left out, and their number.
     skipped: (Vec<Skipped>, u64),
-    /// What of the destination stays that the source has not; nothing before it was looked for.
+    /// Destination entries that a deletion keeps; `None` before the deletion.
     undeleted: Option<Vec<String>>,
     attempt: u32,
 }
 
 impl Account {
-    /// One entry of the log.
+    /// Adds an entry of the log.
     pub fn enter(&mut self, entry: LogEntry) {
         match entry {
             LogEntry::ScanDone { attempt, failures, skipped, skipped_entries, .. } => {
@@ -57,7 +58,8 @@ impl Account {
 
     fn note(&mut self, failures: Vec<Failure>) {
         for failure in failures {
-            // A large file that changed is told of by each of its parts, and what can't be read by each scan.
+            // Each part of a changed large file reports the failure, and each scan reports an unreadable
+            // entry.
             let is_known =
                 self.failures.iter().any(|known| known.path == failure.path && known.kind == failure.kind);
             if !is_known && self.failures.len() < FAILURES_KEPT {
@@ -66,12 +68,12 @@ impl Account {
         }
     }
 
-    /// Whether it was looked for what the source has not.
+    /// Returns true once the deletion was carried out.
     pub fn has_deletion(&self) -> bool {
         self.undeleted.is_some()
     }
 
-    /// What a record says then. Counts grow only: a later scan that counts may have found less.
+    /// Updates a record. Counts only grow: a later scan that counts may have found less.
     pub fn write(&self, record: &mut TransferRecord, totals: &Totals) {
         let bytes_moved = totals.bytes_moved + self.moved.bytes();
         let tally = &mut record.tally;

@@ -1,4 +1,4 @@
-//! What the planning is told of the fleet: movers, and what transfers would like of them.
+//! The planner's input: the fleet's movers, and the transfers' claims to them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use super::ends::{Which, end};
 use super::taking::waiting;
 use crate::records::{MoverRecord, MoverState, TransferRecord, now_ms};
 
-/// What transfers would like, and who can't serve them for what others see.
+/// The transfers' claims, and the movers that can't serve them.
 #[derive(Default)]
 pub(super) struct Claims {
     pub claims: Vec<Claim>,
     /// Movers that don't see what the others of their site see, with the reason.
     pub odd: HashMap<String, String>,
-    /// Of transfers at one of whose ends nobody can be believed, or is well, the reason.
+    /// Transfers that have no usable mover at one of their ends, with the reason.
     pub unserved: HashMap<String, String>,
 }
 
@@ -33,7 +33,7 @@ pub(super) fn fleet(movers: &[Arc<MoverRecord>]) -> Vec<FleetMover> {
     movers.iter().map(mover).collect()
 }
 
-/// Of all transfers that go on, by this manager's knowledge.
+/// Returns the claims of all running transfers, by this manager's knowledge.
 pub(super) fn claims(known: &Known, movers: &[Arc<MoverRecord>], health: &Health, now: Duration) -> Claims {
     let mut records: Vec<&TransferRecord> =
         known.records.begun().filter(|record| record.leg.is_some()).collect();
@@ -57,7 +57,7 @@ pub(super) fn claims(known: &Known, movers: &[Arc<MoverRecord>], health: &Health
         all.claims.push(Claim {
             transfer: record.id.clone(),
             submitted_ms: record.submitted_ms,
-            // As its deadline comes nearer it has a right to more.
+            // The priority rises as the deadline comes nearer.
             priority: waiting(record).level(now_ms()),
             user: record.user.clone(),
             source_site: source_site.clone(),

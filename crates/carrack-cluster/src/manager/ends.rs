@@ -1,4 +1,4 @@
-//! Which movers can serve a transfer at one of its ends now, and why others that reach it can't.
+//! The movers that can serve a transfer at one of its ends, and the reasons why others that reach it can't.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -17,27 +17,27 @@ pub(super) struct End {
     pub able: Vec<usize>,
     /// Movers that don't see what the others see, with the reason for people.
     pub odd: HashMap<String, String>,
-    /// Why nobody can be believed; empty if somebody can.
+    /// The reason why no mover is trusted to see the site's storage; empty if one is.
     pub at_odds: String,
-    /// What those are ill of that could be believed, if none of them can be used; empty otherwise.
+    /// The illnesses of the trusted movers if none of them can be used; empty otherwise.
     pub ill: String,
 }
 
-/// The ids of movers that are known by their index.
+/// Returns the IDs of movers by their indexes.
 pub(super) fn ids(movers: &[Arc<MoverRecord>], indexes: &[usize]) -> Vec<String> {
     indexes.iter().map(|&index| movers[index].id.clone()).collect()
 }
 
-/// Which end of a transfer it is.
+/// One end of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Which {
-    /// Movers whose marks differ are not believed.
+    /// Movers whose marks differ are not trusted.
     Sink,
-    /// That they see the same source was looked at when it was settled where the transfer goes.
+    /// The equality of the source was checked when the leg was determined.
     Source,
 }
 
-/// Who can serve `transfer` at `path`.
+/// Returns the movers for `transfer` at `path`.
 pub(super) fn end(
     movers: &[Arc<MoverRecord>],
     health: &Health,
@@ -84,7 +84,7 @@ pub(super) fn end(
     end
 }
 
-/// Of all movers those that see another storage than most of their site, with the reason.
+/// Returns all movers that see another storage than most of their site, with the reason.
 pub(super) fn odd_of_all(movers: &[Arc<MoverRecord>]) -> HashMap<String, String> {
     let mut places: BTreeMap<(&str, &str), Vec<(&MoverRecord, &str)>> = BTreeMap::new();
     for mover in movers {
@@ -99,7 +99,7 @@ pub(super) fn odd_of_all(movers: &[Arc<MoverRecord>]) -> HashMap<String, String>
             .map(|&(mover, mark)| Sight { directory, mark, is_doubtful: !mover.ill.is_empty() })
             .collect();
         let Believed { is_believed, at_odds } = same_storage(&sights);
-        // Where nobody can tell who is right, nobody is told to be wrong.
+        // Without a majority, no mover is reported.
         for ((mover, _), _) in seen.iter().zip(is_believed).filter(|(_, is)| !is && at_odds.is_empty()) {
             all.insert(mover.id.clone(), odd(directory));
         }

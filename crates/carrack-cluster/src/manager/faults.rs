@@ -1,4 +1,4 @@
-//! What goes wrong with movers, as their pairs and scans tell it: who is left out of what follows, and who is told so.
+//! Faults of movers, as reported by their pairs and scans: the quarantine of a mover, and its notification.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,20 +9,20 @@ use carrack_plan::fleet::{Fault, Illness};
 use super::Manager;
 use crate::asks::{Ask, ask};
 
-/// A mover that is told why it is left out has only to hear it.
+/// Timeout of a notification, to which the mover only acknowledges.
 const HEARD_WITHIN: Duration = Duration::from_secs(3);
 
-/// A mover that sees something else for so long is told.
+/// Time after which a mover that sees another storage is notified.
 const ODD_AFTER: Duration = Duration::from_secs(3);
 
-/// A fault is shown for so long, though the mover is tried again sooner: until it has done something well.
+/// Time for which a fault is shown, though the mover is tried again sooner: until it has succeeded.
 const SHOWN_FOR: Duration = Duration::from_secs(60);
 
-/// How long a mover believes that it sees what others do not, unless it is told otherwise.
+/// Time after which a notification about another storage expires at the mover.
 const ODD_FOR: Duration = Duration::from_secs(600);
 
 impl Manager {
-    /// Something went wrong with a mover: it is left out for a while, and told why.
+    /// Handles a mover's fault: the mover is left out for a while, and notified.
     pub(super) fn fault(self: &Arc<Self>, fault: &Fault) {
         let now = self.now();
         let (mover, illness) = {
@@ -42,7 +42,7 @@ impl Manager {
         self.changed.notify_one();
     }
 
-    /// A mover has brought a chunk to its end.
+    /// Records that a mover has settled a chunk.
     pub(super) fn did_well(self: &Arc<Self>, transfer: &str, mover: &str) {
         let now = self.now();
         if self.health().did_well(now, transfer, mover) {
@@ -50,8 +50,8 @@ impl Manager {
         }
     }
 
-    /// Movers that see something else than the others of their site are told so, and told when that is over. Not at once: a mover that
-    /// has just begun may be the odd one for a moment.
+    /// Notifies movers that see another storage than the others of their site, and again when that is over.
+    /// Not at once: a mover that has just started may differ for a moment.
     pub(super) fn tell_odd(self: &Arc<Self>, odd: HashMap<String, String>) {
         let mut told = Vec::new();
         {

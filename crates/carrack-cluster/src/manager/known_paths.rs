@@ -1,4 +1,5 @@
-//! With how many pairs transfers between two sites were fastest: asked once for all that begin within a short time.
+//! The fastest number of pairs between two sites: requested once for all transfers that begin within a short
+//! time.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::bus::Bus;
 use crate::curves::Curves;
 
-/// How long an answer counts. What this manager learns itself counts at once.
+/// Lifetime of an answer. Results of this manager's own transfers replace it at once.
 const FRESH_FOR: Duration = Duration::from_secs(1);
 
 /// Names of a source's and a sink's site.
@@ -24,7 +25,8 @@ impl KnownPaths {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The pairs with which an earlier transfer between these sites was fastest; `None` if nothing is known, or NATS does not answer.
+    /// Returns the pairs with which an earlier transfer between these sites was fastest; `None` if there was
+    /// none, or NATS does not answer.
     pub async fn fastest(&self, bus: &Bus, source: &str, sink: &str) -> Option<u32> {
         let path = (source.to_owned(), sink.to_owned());
         if let Some((at, pairs)) = self.answers().get(&path)
@@ -42,7 +44,7 @@ impl KnownPaths {
         pairs
     }
 
-    /// Something else was learnt of a path.
+    /// Drops the answer for a path after a new result.
     pub fn forget(&self, source: &str, sink: &str) {
         self.answers().remove(&(source.to_owned(), sink.to_owned()));
     }

@@ -1,8 +1,9 @@
-//! New entries of all transfers' logs: one consumer follows the stream for the whole manager, and each entry goes to the task that has its
-//! transfer.
+//! Distribution of new entries of all transfers' logs: one consumer follows the stream for the whole manager,
+//! and each entry goes to the task of its transfer.
 //!
-//! It does not read what was there before. A transfer that this manager begins has no log yet and is followed here; the log of one that
-//! was begun by another manager is replayed by a consumer of its own ([`Log::replay_and_follow`](crate::log::Log::replay_and_follow)).
+//! It reads no earlier entries. A transfer that this manager begins has no log yet and is followed here; the
+//! log of a transfer that another manager began is replayed by a consumer of its own
+//! ([`Log::replay_and_follow`](crate::log::Log::replay_and_follow)).
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -19,8 +20,8 @@ use crate::error::BusError;
 use crate::log::{Logged, read_entry};
 use crate::store::{From, Kept, Tail, Tailed};
 
-/// Entries that may wait for the task of one transfer: more than come while it carries out one of its steps. Where there are more, its
-/// subscription ends.
+/// Entries that may wait for the task of one transfer: more than arrive during one of its steps. Beyond it
+/// the subscription ends.
 const WAITING_MAX: usize = 16 * 1024;
 
 type Subscribers = Mutex<HashMap<String, mpsc::Sender<Logged>>>;
@@ -41,7 +42,7 @@ impl LogDispatcher {
     /// Follows the stream from its present end.
     ///
     /// # Errors
-    /// If NATS does not let us, or does not answer. Later breaks are waited out.
+    /// If NATS refuses, or does not answer. Later interruptions are waited out.
     pub async fn start(bus: &Bus) -> Result<LogDispatcher, BusError> {
         let (stream, prefix) = (bus.names().log(), bus.names().log_of(""));
         let found = bus.context().get_stream(&stream).await;
@@ -60,7 +61,7 @@ impl LogDispatcher {
         Ok(LogDispatcher { subscribers, task })
     }
 
-    /// What is appended to the log of this transfer from now on.
+    /// Subscribes to the entries that are appended to the log of this transfer from now on.
     pub fn subscribe(&self, transfer: &str) -> LogSubscription {
         let (sender, entries) = mpsc::channel(WAITING_MAX);
         lock(&self.subscribers).insert(transfer.to_owned(), sender.clone());
@@ -83,8 +84,8 @@ fn dispatch(subscribers: &Subscribers, prefix: &str, message: &Kept) {
     }
 }
 
-/// The new entries of one log, in their order. It ends only if its owner was too slow: then entries are missing, and the log is to be
-/// replayed.
+/// The new entries of one log, in their order. It ends only if its owner was too slow: then entries are
+/// missing, and the log must be replayed.
 pub(super) struct LogSubscription {
     transfer: String,
     subscribers: Arc<Subscribers>,
@@ -103,7 +104,7 @@ impl Stream for LogSubscription {
 impl Drop for LogSubscription {
     fn drop(&mut self) {
         let mut subscribers = lock(&self.subscribers);
-        // Not that of a later subscription to the same log.
+        // Not the sender of a later subscription to the same log.
         let is_own =
             |sender: &mpsc::Sender<Logged>| self.sender.upgrade().is_some_and(|own| own.same_channel(sender));
         if subscribers.get(&self.transfer).is_some_and(is_own) {

@@ -1,4 +1,4 @@
-//! What of a transfer could not be kept, as all of its sessions have told it.
+//! Losses of a transfer, as reported by all of its sessions.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use carrack_model::{Loss, Lost};
 
 use crate::records::FAILURES_KEPT;
 
-/// Counts of each kind and reason; [`FAILURES_KEPT`] kinds at most.
+/// Counts by kind and reason; [`FAILURES_KEPT`] kinds at most.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Losses(BTreeMap<(Lost, String), u64>);
 
 impl Losses {
-    /// These too.
+    /// Adds losses.
     pub(super) fn add(&mut self, losses: Vec<Loss>) {
         for Loss { lost, reason, count } in losses {
             let key = (lost, reason);
@@ -22,7 +22,7 @@ impl Losses {
         }
     }
 
-    /// A line for each, as records have them.
+    /// Returns a line for each kind and reason, for records.
     pub(super) fn lines(&self) -> Vec<String> {
         let loss = |((lost, reason), count): (&(Lost, String), &u64)| Loss {
             lost: lost.clone(),

@@ -77,7 +77,7 @@ pub struct ManagerOptions {
     pub bus: BusOptions,
     /// The number of copies of everything on NATS; by default the servers' suggestion.
     pub replicas: Option<usize>,
-    /// Pairs at most, for users and sites.
+    /// Upper bounds of pairs, for users and sites.
     pub limits: PairLimits,
     /// The retention of finished transfers.
     pub keep_history: Duration,
@@ -86,7 +86,7 @@ pub struct ManagerOptions {
     /// The sites near this manager. It takes transfers that read there at once, and others only if no nearer
     /// manager does. Without sites it is near to all.
     pub near: Vec<String>,
-    /// Sites whose storage targets it shares out if no other manager does (L10), each once.
+    /// Sites whose storage targets it shares if no other manager does (L10), each once.
     pub shares: Vec<SiteSharing>,
     /// Receives messages for the operator.
     pub say: Say,
@@ -104,40 +104,40 @@ struct Manager {
     paths: KnownPaths,
     options: ManagerOptions,
     known: Mutex<Known>,
-    /// Which movers are ill, by what this manager has seen; instants are since `began`.
+    /// The health of movers, as this manager has seen it; instants are since `began`.
     health: Mutex<Health>,
     began: Instant,
     /// The order in which waiting transfers begin.
     ranks: Mutex<Ranks>,
-    /// Something is another way than it was.
+    /// Signals a change.
     changed: Notify,
 }
 
 /// The manager's view of the fleet.
 #[derive(Default)]
 struct Known {
-    /// Those that are not over.
+    /// Transfers that are not over.
     records: Open,
     pairs: HashMap<PairKey, Pair>,
-    /// Those that it owns.
+    /// Transfers that it owns.
     owned: HashMap<String, Owned>,
     /// The next transfers in line, by the last look at all waiting ones.
     line: VecDeque<String>,
     /// The reasons of transfers without pairs.
     waits: HashMap<String, String>,
-    /// Those of them that wait for something else than a place: they keep no others from being taken.
+    /// Transfers that wait for something else than a place: they don't prevent that others are taken.
     stuck: HashSet<String>,
-    /// Movers that don't see what others of their site see: since when, and whether they were told.
+    /// Movers that don't see what others of their site see: time since, and true if they were notified.
     odd: HashMap<String, (Instant, bool)>,
-    /// Pairs of transfers that are over, or not known.
+    /// Pairs of transfers that are over, or unknown.
     phantoms: Phantoms<PairKey>,
 }
 
-/// A transfer that a manager has.
+/// A transfer that this manager owns.
 struct Owned {
     /// The wanted number of pairs.
     wanted: Arc<AtomicU32>,
-    /// Until when it is sure that it is this manager's.
+    /// Time until which the lease is certainly this manager's.
     term: Term,
     /// The user whose turn it took.
     user: String,
@@ -146,7 +146,7 @@ struct Owned {
 
 /// The reason why a manager's time with a fleet ends.
 enum End {
-    /// It was told to end.
+    /// The operator ended it.
     Told,
     /// The data on NATS was removed or replaced: the manager's state is void.
     Emptied,
@@ -157,7 +157,7 @@ enum End {
 ///
 /// # Errors
 ///
-/// Why it could not begin.
+/// If it could not begin.
 pub async fn run(options: ManagerOptions, mut stop: watch::Receiver<bool>) -> Result<(), BusError> {
     let bus = patiently(&options.say, BusError::may_pass, || Bus::connect(&options.bus)).await?;
     let say = Arc::clone(&options.say);
@@ -308,13 +308,13 @@ impl Manager {
         Ok((Arc::new(manager), prepared))
     }
 
-    /// Has others know that a manager is there, for as long as it is: by a lease of its own name.
+    /// Announces the manager as long as it runs, by a lease of its own name.
     async fn be_present(&self) {
         loop {
             if let Ok(Some(mut lease)) = Lease::acquire(&self.bus, &self.id, &self.id).await {
                 while lease.is_sure() {
                     tokio::time::sleep(RENEW_EVERY).await;
-                    // It is acquired anew when it is lost.
+                    // A lost lease is acquired again.
                     let _ = lease.renew().await;
                 }
             }
@@ -338,12 +338,12 @@ impl Manager {
         self.ranks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// By the clock of `health`.
+    /// Returns the time by the clock of `health`.
     fn now(&self) -> Duration {
         self.began.elapsed()
     }
 
-    /// Has its transfers have the pairs that are theirs by the shares of all.
+    /// Changes the pairs of its transfers to their shares.
     async fn deal_pairs(self: &Arc<Self>) {
         let (fleet, Claims { claims, odd, unserved }, present) = {
             let (movers, known) = (self.movers.all(), self.known());
@@ -359,7 +359,7 @@ impl Manager {
         self.tell_odd(odd);
         let shares = shares(&fleet, &claims, &self.options.limits);
         let Changes { add, drop } = assign(&fleet, &claims, &shares, &present);
-        // What another manager may decide by now is not decided here.
+        // Pairs of other managers' transfers are not this manager's to drop.
         let is_mine = |transfer: &str| claims.iter().any(|claim| claim.is_mine && claim.transfer == transfer);
         let drop = drop.into_iter().filter(|pair| is_mine(&pair.transfer)).map(async |pair| {
             let key = PairKey { source: pair.source, transfer: pair.transfer, number: pair.number };
@@ -378,7 +378,7 @@ impl Manager {
         self.known().note_waits(&fleet, &claims, &shares, &self.options.limits, &unserved);
     }
 
-    /// Removes pairs that should not be: those of transfers that are over, or not known.
+    /// Removes pairs of transfers that are over, or unknown.
     async fn clear_phantoms(&self) {
         let old = {
             let now = self.now();

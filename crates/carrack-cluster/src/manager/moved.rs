@@ -1,16 +1,16 @@
-//! What a transfer's sessions have moved beside what the log's chunks say: for chunks that others finished, and in sessions
-//! whose source died before it told.
+//! Bytes that a transfer's sessions have moved in addition to those in the log's chunk entries: for chunks
+//! that others finished, and in sessions whose source died before its report.
 
 use std::collections::HashMap;
 
-/// Memory: two numbers for each session that moved something.
+/// Memory: two numbers for each session that moved bytes.
 #[derive(Default)]
 pub(super) struct Moved {
     beside: u64,
     sessions: HashMap<String, Session>,
 }
 
-/// Since it began, as its two ends know.
+/// Bytes of a session since its begin, by each of its ends.
 #[derive(Clone, Copy, Default)]
 struct Session {
     by_source: u64,
@@ -18,18 +18,18 @@ struct Session {
 }
 
 impl Moved {
-    /// Bytes that no chunk has in its entry.
+    /// Adds bytes that are in no chunk's entry.
     pub fn add(&mut self, bytes: u64) {
         self.beside += bytes;
     }
 
-    /// What the source of a session has told in all so far, in entries of chunks and others.
+    /// Records the total that the source of a session has reported, in entries of chunks and others.
     pub fn told_by_source(&mut self, session: &str, bytes: u64) {
         let session = self.session(session);
         session.by_source = session.by_source.max(bytes);
     }
 
-    /// What its sink has written in all.
+    /// Records the total that the sink of a session has written.
     pub fn told_by_sink(&mut self, session: &str, bytes: u64) {
         let session = self.session(session);
         session.by_sink = session.by_sink.max(bytes);
@@ -39,7 +39,7 @@ impl Moved {
         self.sessions.entry(name.to_owned()).or_default()
     }
 
-    /// All that no chunk has in its entry.
+    /// Returns all bytes that are in no chunk's entry.
     pub fn bytes(&self) -> u64 {
         let untold = self.sessions.values().map(|session| session.by_sink.saturating_sub(session.by_source));
         self.beside + untold.sum::<u64>()
@@ -57,13 +57,13 @@ mod tests {
         moved.told_by_source("dies", 70);
         moved.told_by_source("dies", 100);
         moved.told_by_sink("dies", 130);
-        // Its end was noticed by both, and each entry may come twice and late.
+        // Both ends reported the session's end, and each entry may arrive twice and late.
         moved.told_by_sink("ends", 40);
         moved.told_by_source("ends", 40);
         moved.told_by_source("ends", 20);
         moved.told_by_sink("dies", 130);
         assert_eq!(moved.bytes(), 5 + 30);
-        // The sink's words come before the source's.
+        // The sink's report arrives before the source's.
         moved.told_by_sink("silent", 7);
         assert_eq!(moved.bytes(), 5 + 30 + 7);
         moved.told_by_source("silent", 8);

@@ -1,5 +1,5 @@
-//! The transfers that are not over, as a manager follows them: those that are begun, at which it looks whenever something changes, apart from
-//! those that wait, of which there may be many.
+//! The transfers that are not over, as a manager follows them: those that have begun, which it examines with
+//! every change, apart from the waiting ones, of which there may be many.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use super::is_open;
 use crate::records::{TransferRecord, TransferState};
 use crate::transfers::TransferChange;
 
-/// All of them, by id. One is in one of the two.
+/// All of them, by ID. Each is in one of the two maps.
 #[derive(Default)]
 pub(super) struct Open {
     begun: HashMap<String, Box<TransferRecord>>,
@@ -45,17 +45,17 @@ impl Open {
         self.begun.get(id).or_else(|| self.waiting.get(id)).map(|record| &**record)
     }
 
-    /// Whether it is known and not over.
+    /// Returns true if the transfer is known and not over.
     pub fn has(&self, id: &str) -> bool {
         self.get(id).is_some()
     }
 
-    /// Those of which it is settled where they go, or which are more than queued.
+    /// Returns those with a leg, or in another state than queued.
     pub fn begun(&self) -> impl Iterator<Item = &TransferRecord> {
         self.begun.values().map(|record| &**record)
     }
 
-    /// All of them.
+    /// Returns all of them.
     pub fn all(&self) -> impl Iterator<Item = &TransferRecord> {
         self.begun().chain(self.waiting.values().map(|record| &**record))
     }
@@ -85,7 +85,7 @@ mod tests {
             state: TransferState::Cancelled,
             ..record("2")
         })));
-        // It is to be cleared away.
+        // Its leftovers are still to clear.
         assert!(open.has("2") && begun(&open).len() == 2);
         for id in ["1", "2"] {
             let (state, ended_ms) = (TransferState::Cancelled, Some(7));

@@ -1,4 +1,4 @@
-//! One transfer, for as long as this manager has its lease: what its coordinator decides is carried out here.
+//! One transfer as long as this manager has its lease: carries out the decisions of its coordinator.
 
 use std::future::pending;
 use std::pin::Pin;
@@ -31,21 +31,21 @@ use crate::records::{RECORD_VERSION, TransferRecord, TransferState, now_ms};
 use crate::reports::{PairReport, subscribe_reports};
 use crate::transfers::{FindError, ReadTransfer, TransferChange};
 
-/// What was told is waited for so long, so that what comes together is decided about once.
+/// Delay before a decision after a log entry, so that entries that arrive together cause one decision.
 const SOON: Duration = Duration::from_millis(5);
 
-/// Why what the source has not stays, as `carrack sync` says it.
+/// The reason why entries that the source lacks stay, as `carrack sync` words it.
 const NOTHING_DELETED: &str = "nothing was deleted, as something failed";
 
-/// Why the work for a transfer ends here.
+/// The reason why the work for a transfer ends here.
 enum Stop {
-    /// Another manager goes on with it.
+    /// Another manager has the lease.
     Lost,
-    /// Nothing is left to do for it.
+    /// No work is left for it.
     Over,
     /// This manager ends.
     Told,
-    /// Entries of the log have come faster than they were taken: whoever takes the transfer next reads all of it.
+    /// Log entries have arrived faster than they were handled: the next owner reads the whole log.
     Behind,
 }
 
@@ -60,16 +60,16 @@ pub(super) struct Owning {
     pub(super) stragglers: Stragglers,
     sessions: Sessions,
     began: Instant,
-    /// As it was read or written last.
+    /// The record as last read or written.
     record: Option<ReadTransfer>,
-    /// Nobody else has ever had anything to do for the transfer.
+    /// True if no other manager has ever worked for the transfer.
     is_first: bool,
-    /// The log of a transfer that nobody has begun before, from its beginning.
+    /// The log of a transfer that no manager has begun before, from its beginning.
     new_log: Option<LogSubscription>,
     work: Option<Work>,
 }
 
-/// What lies on NATS of a transfer that is carried, and what was read of it.
+/// The queue and log of a running transfer, and the results from them.
 struct Work {
     queue: Queue,
     entries: Entries,
@@ -77,7 +77,7 @@ struct Work {
     account: Account,
 }
 
-/// Carries on until the transfer is over, the lease is lost, or `stop` turns true.
+/// Works until the transfer is over, the lease is lost, or `stop` turns true.
 pub(super) async fn run(
     manager: Arc<Manager>,
     mut lease: Lease,
@@ -102,14 +102,14 @@ pub(super) async fn run(
     match owning.carry(&mut lease, stop).await {
         Stop::Lost => manager.say(format!("transfer {id}: another manager's now")),
         Stop::Over | Stop::Told | Stop::Behind => {
-            // Else it ends by itself.
+            // If the release fails, the lease expires.
             let _ = lease.release().await;
         }
     }
     manager.changed.notify_one();
 }
 
-/// Whether a lease is lost: it is not another's, or nobody's, for sure.
+/// Returns true if the lease is lost, or may be another manager's.
 async fn is_lost(lease: &mut Lease) -> bool {
     match lease.renew().await {
         Err(RenewError::Lost(_)) => true,
@@ -118,7 +118,7 @@ async fn is_lost(lease: &mut Lease) -> bool {
     }
 }
 
-/// `None` if the stream has ended. Of no stream there is never a next one.
+/// Waits for the next item; `None` if the stream has ended. Without a stream it never returns.
 async fn next_of<T>(stream: Option<&mut Pin<Box<dyn Stream<Item = T> + Send>>>) -> Option<T> {
     match stream {
         Some(stream) => stream.next().await,
@@ -126,7 +126,7 @@ async fn next_of<T>(stream: Option<&mut Pin<Box<dyn Stream<Item = T> + Send>>>) 
     }
 }
 
-/// What of a record its coordinator goes by.
+/// Returns the part of a record that its coordinator needs.
 fn view(record: &TransferRecord) -> RecordView {
     let options = &record.submission.options;
     let state = match record.state {
@@ -193,7 +193,7 @@ impl Owning {
         }
     }
 
-    /// Carries a step out while the lease is kept; `None` if it is lost.
+    /// Carries a step out while it renews the lease; `None` if the lease is lost.
     async fn with_lease(
         &mut self,
         step: &Step,
@@ -261,7 +261,8 @@ impl Owning {
         }
     }
 
-    /// Who has brought a chunk to its end is well; of entries that nobody could copy nobody is to blame.
+    /// Records movers that have settled a chunk as healthy. If entries failed at every mover, no mover is at
+    /// fault.
     fn chunk_done(&mut self, done: &ChunkDone) {
         if !self.coordinator.is_current() {
             return;
@@ -275,7 +276,7 @@ impl Owning {
         }
     }
 
-    /// What went wrong before this manager had the transfer says nothing about now.
+    /// Handles a fault. Faults before this manager owned the transfer are obsolete.
     pub(super) fn fault(&mut self, fault: Fault) {
         if self.coordinator.is_current() {
             self.coordinator.note_fault(format!("{}: {}", fault.mover, fault.reason));
@@ -326,7 +327,7 @@ impl Owning {
         }
     }
 
-    /// All that its managers have made: where this one is the first, it knows them.
+    /// Removes the pairs of the transfer. If this is its first manager, its own list is complete.
     async fn remove_pairs(&mut self) -> Result<(), BusError> {
         if !self.is_first {
             return self.manager.pairs.remove_all(&self.id).await.map(|_| ());
@@ -372,7 +373,8 @@ impl Owning {
             Err(Unsettled::Never(reason)) => return Ok(Answer::Impossible(reason)),
         };
         manager.known().stuck.remove(&self.id);
-        // Nobody writes to the log of a transfer before its record has a leg, and this is subscribed to before.
+        // No process writes to the log of a transfer before its record has a leg, so this subscription misses
+        // no entry.
         let (new_log, is_first) = (manager.logs.subscribe(&self.id), AtomicBool::new(false));
         let change = |record: &mut TransferRecord| {
             is_first.store(note_leg(record, &leg, resumes, &manager.id), Relaxed);
@@ -381,13 +383,13 @@ impl Owning {
         self.is_first = is_first.into_inner();
         self.new_log = self.is_first.then_some(new_log);
         if let (Some(read), true) = (&self.record, matches!(answer, Answer::Done)) {
-            // Not before the watch has seen it: its pairs are dealt by what is followed.
+            // Followed before the watch reports it, as pairs are dealt by the followed records.
             manager.known().records.follow(TransferChange::Put(Box::new(read.record.clone())));
         }
         Ok(answer)
     }
 
-    /// Changes the record; one that is gone is none to be changed.
+    /// Changes the record; a removed record is no error.
     async fn update(&mut self, change: impl Fn(&mut TransferRecord)) -> Result<Answer, BusError> {
         match self.manager.transfers.update_from(self.read_record()?, change).await {
             Ok(written) => {
@@ -448,7 +450,7 @@ impl Owning {
         Ok(Answer::Done)
     }
 
-    /// Whether neither a chunk nor a scan is under way.
+    /// Returns true if neither a chunk nor a scan is in flight.
     async fn is_idle(&mut self) -> Result<bool, BusError> {
         let queue = &self.work()?.queue;
         Ok(queue.pending_chunks().await?.left() == 0 && queue.pending_scans().await?.left() == 0)
@@ -463,7 +465,7 @@ impl Owning {
     }
 
     async fn trim(&mut self) -> Result<Answer, BusError> {
-        // The next time will do.
+        // A later call will do.
         let _ = self.work()?.queue.trim().await;
         Ok(Answer::Done)
     }
@@ -505,7 +507,7 @@ impl Owning {
         }
     }
 
-    /// What was learnt of the path is there for the next transfer on it.
+    /// Stores the measured curve of the path for later transfers.
     async fn keep_curve(&mut self) -> Result<Answer, BusError> {
         let point = |(pairs, bytes_per_s)| CurvePoint { pairs, bytes_per_s };
         let points: Vec<CurvePoint> = self.coordinator.curve().map(point).collect();
@@ -519,7 +521,7 @@ impl Owning {
         Ok(Answer::Done)
     }
 
-    /// The transfer is over: its record stays.
+    /// Writes the final state; the record stays.
     async fn write_end(&mut self, ending: &Ending) -> Result<Answer, BusError> {
         let (state, reason) = match ending {
             Ending::Done => (TransferState::Done, ""),
@@ -549,7 +551,7 @@ impl Owning {
         match self.manager.transfers.update_from(self.read_record()?, change).await {
             Ok(written) => {
                 self.manager.say(format!("transfer {}: {}", self.id, written.record.state));
-                // Not before the watch has seen it.
+                // Followed before the watch reports it.
                 self.manager.known().records.follow(TransferChange::Put(Box::new(written.record.clone())));
                 self.manager.changed.notify_one();
                 self.record = Some(written);
@@ -569,7 +571,7 @@ impl Owning {
     }
 }
 
-/// What follows from what is known of the movers that reach both ends.
+/// Returns the verdict on the movers that reach both ends.
 fn verdict(manager: &Manager, record: Option<&TransferRecord>) -> Verdict {
     let Some((record, leg)) = record.and_then(|record| Some((record, record.leg.as_ref()?))) else {
         return Verdict::GoOn;
@@ -590,7 +592,8 @@ fn verdict(manager: &Manager, record: Option<&TransferRecord>) -> Verdict {
     health.verdict(now, &record.id, &sources, &sinks)
 }
 
-/// The pairs with which an earlier transfer between the sites was fastest, or one for each mover of the smaller.
+/// Returns the pairs with which an earlier transfer between the sites was fastest, or one for each mover of
+/// the smaller site.
 async fn first_guess(manager: &Manager, record: &TransferRecord) -> PairTuner {
     let (movers, submission) = (manager.movers.all(), &record.submission);
     let (source, sink) = (&submission.source.site, &submission.destination.site);
@@ -601,7 +604,7 @@ async fn first_guess(manager: &Manager, record: &TransferRecord) -> PairTuner {
     PairTuner::new(start.min(submission.options.pairs().unwrap_or(u32::MAX)), start)
 }
 
-/// Pairs that all movers together could have, and one at least.
+/// Returns the number of pairs that all movers together could have, at least one.
 fn capacity(manager: &Manager) -> u32 {
     manager.movers.all().iter().map(|mover| mover.pairs_max).sum::<u32>().max(1)
 }

@@ -1,4 +1,4 @@
-//! Which sessions of a transfer work now, and with what, for `carrack status`.
+//! The present sessions of a transfer with their resources, for `carrack status`.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::reports::PairReport;
 pub(super) struct Sessions(BTreeMap<(String, u32), SessionState>);
 
 impl Sessions {
-    /// A pair reports; one that is not connected yet has nothing to tell.
+    /// Records a pair's report; a pair without a connection has none of these values.
     pub fn report(&mut self, report: &PairReport) {
         if report.transport.is_empty() {
             return;
@@ -25,7 +25,7 @@ impl Sessions {
         self.0.insert((report.mover.clone(), report.pair), state);
     }
 
-    /// Those whose pairs work now, [`SESSIONS_KEPT`] at most.
+    /// Returns the sessions whose pairs work now, [`SESSIONS_KEPT`] at most.
     pub fn at_work(&mut self, works: impl Fn(&(String, u32)) -> bool) -> Vec<SessionState> {
         self.0.retain(|pair, _| works(pair));
         self.0.values().take(SESSIONS_KEPT).cloned().collect()

@@ -1,5 +1,5 @@
-//! From where to where a transfer goes: settled once, by a look at both ends, with the meaning that `carrack cp -r` gives to
-//! paths (decision 18).
+//! The leg of a transfer: source and destination directories, determined once by a look at both ends, with
+//! the meaning that `carrack cp -r` gives to paths (decision 18).
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -19,23 +19,23 @@ use crate::asks::{Answer, Ask, AskError, Looked, ask};
 use crate::mover::journal_id;
 use crate::records::{Leg, Location, TransferRecord};
 
-/// A look at a parallel file system that is busy takes its time.
+/// Timeout of a look: a busy parallel file system takes its time.
 const LOOK_WITHIN: Duration = Duration::from_secs(20);
 
-/// Once one mover has found the source, the others are waited for so long.
+/// Time to wait for the other movers once one has found the source.
 const OTHERS_LOOK_WITHIN: Duration = Duration::from_millis(500);
 
-/// Why it could not be settled.
+/// The reason why the leg could not be determined.
 pub(super) enum Unsettled {
-    /// It may be later: no mover is there, say.
+    /// It may be possible later, for example when a mover is there.
     Later(String),
-    /// Movers do not see the same there, and it may be later that they do.
+    /// Movers see different storage there, which may change.
     AtOdds(String),
-    /// It can't be.
+    /// It is impossible.
     Never(String),
 }
 
-/// The leg, and whether an earlier transfer has left journals.
+/// Returns the leg, and true if an earlier transfer has left journals.
 pub(super) async fn settle(
     manager: &Arc<Manager>,
     record: &TransferRecord,
@@ -45,12 +45,12 @@ pub(super) async fn settle(
     let syncs = values.sync().map_err(|trouble| Unsettled::Never(trouble.line()))?.is_some();
     let mut sink = record.submission.destination.clone();
     if syncs && !becomes_it && !sink.path.ends_with('/') {
-        // Always a directory: so the same command does the same once it is there.
+        // Always a directory: so the same command has the same meaning once it exists.
         sink.path.push('/');
     }
     let (source, sink) = (&record.submission.source, &sink);
     let mut from = look_everywhere(manager, record).await?;
-    // It is what it leads to.
+    // A followed link counts as its target.
     let settings = values.settings().map_err(|trouble| Unsettled::Never(trouble.line()))?;
     from.is_link &= settings.selection.links != LinkPolicy::Followed;
     let journals = carrack_engine::shared_journals(journal_id(&record.submission));
@@ -61,7 +61,8 @@ pub(super) async fn settle(
     let mut to = look(manager, &record.id, sink, &sink.path).await?;
     let is_there = to.exists;
     if is_there && has_journals(&sink.path).await {
-        // An earlier transfer between the same places made it: it means the same now as it did then.
+        // An earlier transfer between the same places made it: the path has the same meaning as for that
+        // transfer.
         to.exists = sink.path.ends_with('/') || source.path.ends_with('/');
     }
     let leg = leg_of(source, &from, sink, &to, becomes_it).map_err(Unsettled::Never)?;
@@ -76,20 +77,21 @@ pub(super) async fn settle(
     if !is_there && leg.sink != trimmed(&sink.path) && leg.only.is_none() {
         make(manager, &record.id, sink).await?;
     }
-    // A directory that was not there a moment ago has no journals; that of a file that was not there is another.
+    // A new directory has no journals; those of a new file are in its parent.
     let is_new = !is_there && (leg.only.is_none() || leg.sink == trimmed(&sink.path));
     let resumes = !is_new && has_journals(&leg.sink).await;
     Ok((leg, resumes))
 }
 
-/// Whether a deletion in the destination would take the source, too. By links or mounts it may do so and not be seen here: then the session
-/// that would delete sees it where both ends are of one host.
+/// Returns true if a deletion in the destination would remove the source, too. Links or mounts may hide this
+/// here: then the deleting session notices it, if both ends are on one host.
 fn holds_source(source: &Location, sink: &Location, leg: &Leg) -> bool {
     source.site == sink.site && leg.only.is_none() && Path::new(&leg.source).starts_with(&leg.sink)
 }
 
-/// Writes into the record where the transfer goes; says whether this is the first time. What is written there stays: a manager that
-/// was stopped while it looked finds what others have made since, a directory of the copy's name among it.
+/// Writes the leg into the record; returns true if it had none. An existing leg stays: a manager that was
+/// stopped during its look would find entries that others have made since, such as a directory of the copy's
+/// name.
 pub(super) fn note_leg(record: &mut TransferRecord, leg: &Leg, resumes: bool, manager: &str) -> bool {
     if record.leg.is_some() {
         return false;
@@ -101,7 +103,8 @@ pub(super) fn note_leg(record: &mut TransferRecord, leg: &Leg, resumes: bool, ma
     true
 }
 
-/// What the source is, as those that have it see it. Who has it not, where others have, is left out of the transfer.
+/// Returns the source's properties, as seen by the movers that have it. Movers without it are left out of the
+/// transfer.
 async fn look_everywhere(manager: &Arc<Manager>, record: &TransferRecord) -> Result<Looked, Unsettled> {
     let source = &record.submission.source;
     let reaching = movers_at(manager, &record.id, Which::Sink, source, &source.path)?.reaching;
@@ -129,7 +132,7 @@ async fn look_everywhere(manager: &Arc<Manager>, record: &TransferRecord) -> Res
         }
     }
     let Some(found) = found else {
-        // Who has not answered may have it.
+        // A mover without an answer may have it.
         let why = lacking.into_iter().find_map(|(_, why)| why);
         let why = why.unwrap_or_else(|| format!("{source} does not exist"));
         return Err(unanswered.unwrap_or(Unsettled::Never(why)));
@@ -147,7 +150,8 @@ async fn look_everywhere(manager: &Arc<Manager>, record: &TransferRecord) -> Res
     Ok(found)
 }
 
-/// Those of whom nobody can tell which has mounted the right file system can all be used if they have the same names at the source.
+/// Checks movers of which no majority sees the same storage: all can be used if they have the same names at
+/// the source.
 async fn see_the_same(manager: &Manager, record: &TransferRecord, why: String) -> Result<(), Unsettled> {
     let source = &record.submission.source;
     let able = movers_at(manager, &record.id, Which::Source, source, &source.path)?;
@@ -164,14 +168,14 @@ async fn see_the_same(manager: &Manager, record: &TransferRecord, why: String) -
     if digests.is_some_and(|digests| digests.len() == 1) { Ok(()) } else { Err(Unsettled::Later(why)) }
 }
 
-/// The movers that reach a path, by their ids.
+/// The movers that reach a path, by their IDs.
 struct MoversAt {
-    /// All of them, whatever is known of them.
+    /// All of them, independent of their health.
     reaching: Vec<String>,
     /// Those that can be used.
     able: Vec<String>,
     at_odds: String,
-    /// What they are ill of.
+    /// Their illnesses.
     ill: String,
 }
 
@@ -202,7 +206,7 @@ fn movers_at(
     Ok(MoversAt { reaching, able, at_odds: end.at_odds, ill: end.ill })
 }
 
-/// What is at a path, as the first that answers sees it.
+/// Returns the properties of a path, as the first answering mover sees them.
 async fn look(
     manager: &Manager,
     transfer: &str,
@@ -229,7 +233,7 @@ async fn look_at(manager: &Manager, mover: &str, path: &str) -> Result<Looked, U
     }
 }
 
-/// Makes the directory that a destination with a trailing slash means, where it is not there.
+/// Makes the directory of a destination with a trailing slash, if it is missing.
 async fn make(manager: &Manager, transfer: &str, sink: &Location) -> Result<(), Unsettled> {
     let path = trimmed(&sink.path);
     let mut reason = format!("nobody makes {sink}");
@@ -244,7 +248,7 @@ async fn make(manager: &Manager, transfer: &str, sink: &Location) -> Result<(), 
     Err(Unsettled::Later(reason))
 }
 
-/// Without trailing slashes, but for the root.
+/// Removes trailing slashes, except the root's.
 fn trimmed(path: &str) -> String {
     match path.trim_end_matches('/') {
         "" => "/".to_owned(),
@@ -252,8 +256,9 @@ fn trimmed(path: &str) -> String {
     }
 }
 
-/// As cp(1) has it: into a directory that is there, or under the name that is given; a trailing slash means what is in a
-/// directory. With `becomes_it` nothing goes into a directory that is there but what is in the source.
+/// Returns the leg as cp(1) does: into an existing directory, or under the given name; a trailing slash
+/// stands for the contents of a directory. With `becomes_it` only the contents of the source go into an
+/// existing directory.
 fn leg_of(
     source: &Location,
     from: &Looked,
@@ -356,7 +361,7 @@ mod tests {
         assert!(placed("/d/f", file(), "/e", directory(), true).is_err());
         assert_eq!(placed("/d/f", file(), "/e/g", file(), true), told("/d", "/e", Some("f>g")));
         assert!(leg("/d/a", directory(), "/e/f", file()).is_err());
-        // As `carrack cp` has it, also of what is not there yet.
+        // As in `carrack cp`, for missing directories as well.
         assert_eq!(leg("/d/f", file(), "/e/new/", nothing()), told("/d", "/e/new", Some("f>f")));
         assert_eq!(leg("/d/a", directory(), "/e/new/", nothing()), told("/d/a", "/e/new/a", None));
         assert_eq!(leg("/d/a/", directory(), "/e/new/", nothing()), told("/d/a", "/e/new", None));
@@ -367,7 +372,7 @@ mod tests {
         assert!(leg("/d/a", directory(), "/e/x", Looked { parent_exists: false, ..nothing() }).is_err());
     }
 
-    /// A manager that was stopped while it looked finds the directory that the copy has made meanwhile.
+    /// A manager that was stopped during its look finds the directory that the copy has made meanwhile.
     #[test]
     fn where_a_transfer_goes_is_settled_once() {
         let to = |sink: &str| Leg { source: "/s/run".into(), sink: sink.into(), only: None };

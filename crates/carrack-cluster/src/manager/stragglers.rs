@@ -1,4 +1,4 @@
-//! The end of a transfer that slow movers hold up: they are left out, and what they have goes to others.
+//! Slow movers at the end of a transfer: they are left out, and their chunks go to others.
 
 use carrack_plan::fleet::{Fault, FaultKind, Straggler};
 
@@ -7,23 +7,24 @@ use crate::log::ChunkDone;
 use crate::reports::PairReport;
 
 impl Owning {
-    /// A pair tells how it does.
+    /// Records a pair's report.
     pub(super) fn follow_pace(&mut self, report: &PairReport) {
         let now = self.manager.now();
         self.stragglers.report(now, &report.mover, &report.sink, report.chunks_held, report.waits_at);
     }
 
-    /// A pair has brought a chunk to its end.
+    /// Records that a pair has settled a chunk.
     pub(super) fn follow_chunk(&mut self, done: &ChunkDone) {
         self.stragglers.settled(self.manager.now(), &done.by, &done.sink);
     }
 
-    /// A mover has put a large file together, or has taken away what there was of it: it goes on.
+    /// Records progress of a mover that has finished or discarded a large file.
     pub(super) fn follow_file(&mut self, by: &str) {
         self.stragglers.goes_on(self.manager.now(), by);
     }
 
-    /// Where nothing is left to be taken, who has had something for too long is left out: its pairs end, and give back what they have.
+    /// Once no chunks are left in the queue, a mover that has had its chunks for too long is left out: its
+    /// pairs end, and return their chunks.
     pub(super) fn relieve_stragglers(&mut self) {
         let (now, totals) = (self.manager.now(), self.coordinator.totals());
         let left = totals.chunks_found.saturating_sub(totals.chunks_done);

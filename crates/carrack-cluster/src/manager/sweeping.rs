@@ -1,5 +1,5 @@
-//! Removes what nobody needs any more: transfers that were over long ago, and work, logs and pairs of transfers that are over or
-//! not known; and has each transfer stand in the order of submission. Every manager does it; what two do at the same time is done once.
+//! Removes obsolete data: old finished transfers, and work, logs and pairs of transfers that are over or
+//! unknown. Also restores the order of submission. Every manager does it; two at the same time do no harm.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -17,29 +17,29 @@ use crate::queue::Queue;
 use crate::records::now_ms;
 use crate::transfers::{Brief, Transfers};
 
-/// How often it is looked, if history is kept for long; a tenth of that time if it is not.
+/// Interval of sweeps for a long history; a tenth of the retention for a short one.
 const EVERY: Duration = Duration::from_secs(600);
 const EVERY_AT_LEAST: Duration = Duration::from_secs(2);
 
-/// After this nobody who was slow adds to the work of a transfer that is over.
+/// Time after which even a slow process no longer adds to the work of a finished transfer.
 const LATE: Duration = Duration::from_secs(120);
 
-/// What came of one look.
+/// The result of a sweep.
 struct Swept {
-    /// What unfinished transfers had left.
+    /// Removed leftovers of unfinished transfers.
     cleared: Vec<Cleared>,
-    /// How many transfers were forgotten.
+    /// Number of removed transfers.
     forgotten: usize,
 }
 
-/// One who sweeps.
+/// A periodic sweep.
 pub(super) struct Sweeper {
     bus: Bus,
     transfers: Transfers,
     pairs: Pairs,
     keep_history: Duration,
     keep_leftovers: Duration,
-    /// What was not needed the last time. A copy of a bucket may be behind: what is not needed twice is not.
+    /// Obsolete IDs of the last sweep. A replica of a bucket may lag, so that data must be obsolete twice.
     suspects: HashSet<String>,
 }
 
@@ -50,7 +50,7 @@ impl Sweeper {
         Sweeper { bus, transfers, pairs, keep_history, keep_leftovers, suspects: HashSet::new() }
     }
 
-    /// Sweeps now and then, for ever.
+    /// Sweeps periodically, for ever.
     pub async fn run(mut self, say: impl Fn(String)) {
         let shortest = self.keep_history.min(self.keep_leftovers);
         let mut clock = tokio::time::interval((shortest / 10).clamp(EVERY_AT_LEAST, EVERY));
@@ -59,7 +59,7 @@ impl Sweeper {
             clock.tick().await;
             let Swept { cleared, forgotten } = match self.sweep().await {
                 Ok(swept) => swept,
-                // The next time will do.
+                // A later sweep will do.
                 Err(error) => {
                     say(format!("removing what is old: {error}"));
                     continue;
@@ -68,7 +68,7 @@ impl Sweeper {
             if forgotten > 0 {
                 say(format!("{forgotten} old transfers are forgotten"));
             }
-            // Why something stays is said once, and not each time that it is tried.
+            // The reason for a failed removal is reported once, and not with each attempt.
             let is_news = |cleared: &&Cleared| !stays.contains(&cleared.transfer) || cleared.removed.is_ok();
             cleared.iter().filter(is_news).for_each(|cleared| say(cleared.to_string()));
             let left = cleared.into_iter().filter(|cleared| cleared.removed.is_err());
@@ -77,7 +77,7 @@ impl Sweeper {
     }
 
     async fn sweep(&mut self) -> Result<Swept, BusError> {
-        // In this order: who is new has a record before it has work.
+        // In this order: a new transfer has a record before it has work.
         let with_work = self.with_work().await?;
         let placed = self.transfers.placed().await?;
         let known = self.transfers.survey().await?;
@@ -107,7 +107,8 @@ impl Sweeper {
         Ok(Swept { cleared, forgotten })
     }
 
-    /// Has those stand in the order of submission that were submitted where there was none, or whose place was lost.
+    /// Adds transfers to the order of submission that are missing from it: submitted before the order
+    /// existed, or lost.
     async fn give_places(
         &self,
         known: &HashMap<String, Option<Brief>>,
@@ -129,12 +130,12 @@ impl Sweeper {
         Log::open(&self.bus, id)?.remove().await
     }
 
-    /// The transfers of which something lies in the streams, or in the pairs' bucket.
+    /// Returns the transfers with data in the streams, or in the pairs' bucket.
     async fn with_work(&self) -> Result<HashSet<String>, BusError> {
         let names = self.bus.names();
         let (work, log) = (names.work(), names.log());
         let mut found: HashSet<String> = HashSet::new();
-        // Of large files there are many subjects, and never without a scan's.
+        // Large files have many subjects, and never without a scan's subject.
         for (stream, filter, prefix) in [
             (&work, names.work_of_all("scan"), names.work_prefix()),
             (&work, names.work_of_all("chunk.*"), names.work_prefix()),
@@ -149,7 +150,7 @@ impl Sweeper {
             stream.consumer_names().try_collect().await.map_err(|error| BusError::away(&work, &error))?;
         found.extend(consumers.iter().filter_map(|name| Some(name.split_once('_')?.0.to_owned())));
         found.extend(self.pairs.list(Whose::Everybody).await?.into_iter().map(|pair| pair.transfer));
-        // Whatever else somebody has put there is not ours to remove.
+        // Foreign data is not carrack's to remove.
         found.retain(|id| is_prefix(id) && id.len() == 16);
         Ok(found)
     }

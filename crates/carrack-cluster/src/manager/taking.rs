@@ -1,5 +1,6 @@
-//! Which transfers a manager takes: those whose turn has come. What waits costs a record and nothing else: no lease, no consumer,
-//! no question. It looks at all that wait now and then only; until it looks again it takes those that the last look has put in line.
+//! The choice of transfers that a manager takes: those whose turn has come. A waiting transfer costs a record
+//! and nothing else: no lease, no consumer, no request. The manager examines all waiting ones only
+//! periodically; in between it takes those that were next in line.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,29 +18,30 @@ use crate::ids::is_prefix;
 use crate::lease::{Lease, Term};
 use crate::records::{MoverRecord, TransferRecord, TransferState, now_ms};
 
-/// How often it is looked at all that wait.
+/// Interval at which all waiting transfers are examined.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// Where that takes long it is looked less often: one of so many parts of the time.
+/// If that takes long, it may use one of this many parts of the time.
 pub(super) const LOOKS_ONE_OF: u32 = 10;
 
-/// So long a manager leaves what is read at other sites than those it is near to to those that are near them.
+/// Time for which a manager leaves transfers of other sites than its near ones to nearer managers.
 const LEFT_TO_NEAR: Duration = Duration::from_secs(1);
 
-/// Reasons that are written in one look: what waits for a mover is told so, however much it is.
+/// Upper bound of reasons written after one look: each costs a write, however many transfers wait for movers.
 const REASONS_AT_ONCE: usize = 20;
 
-/// What a look has found.
+/// The result of a look.
 #[derive(Default)]
 struct Free {
-    /// To be taken, in this order.
+    /// Transfers to take, in this order.
     take: Vec<String>,
-    /// What waits for movers, with the reason.
+    /// Transfers that wait for movers, with the reason.
     reasons: Vec<(String, String)>,
 }
 
 impl Manager {
-    /// Takes what nobody owns, and whose turn has come: by a look at all that wait, or of those that stand in line.
+    /// Takes transfers without an owner whose turn has come: of all waiting ones (`looks`), or of those next
+    /// in line.
     pub(super) async fn take_free(
         self: &Arc<Self>,
         owning: &mut JoinSet<String>,
@@ -53,12 +55,12 @@ impl Manager {
                     record.waits_for.clone_from(&reason);
                 }
             };
-            // The next look will do.
+            // A later look will do.
             let _ = self.transfers.update(&id, change).await;
         }
         let acquired = join_all(take.iter().map(|id| Lease::acquire(&self.bus, id, &self.id))).await;
         for (id, lease) in take.into_iter().zip(acquired) {
-            // Another manager may be faster, and NATS away: then the next look finds it free, or not.
+            // Another manager may be faster, or NATS away: the next look shows it.
             let Ok(Some(lease)) = lease else { continue };
             let wanted = Arc::new(AtomicU32::new(0));
             self.take(&id, Arc::clone(&wanted), lease.term());
@@ -80,7 +82,7 @@ impl Manager {
         known.owned.insert(transfer.to_owned(), Owned { wanted, term, user, since: Instant::now() });
     }
 
-    /// A transfer is not this manager's any more.
+    /// Records that a transfer is no longer this manager's.
     pub(super) fn put_down(&self, transfer: &str) {
         let mut known = self.known();
         known.stuck.remove(transfer);
@@ -89,7 +91,7 @@ impl Manager {
         }
     }
 
-    /// Of those that the last look has put in line, as many as there is room for now.
+    /// Returns transfers of the line, as many as there is room for.
     fn in_line(&self) -> Free {
         let (movers, leased) = (self.movers.all(), self.leased());
         let mut known = self.known();
@@ -107,7 +109,7 @@ impl Manager {
         free
     }
 
-    /// The transfers that managers own, by what is known of their leases.
+    /// Returns the transfers with a known lease.
     fn leased(&self) -> HashSet<String> {
         let leases = self.leases.all().into_iter().map(|(id, _)| id);
         leases.filter(|id| id.len() == 16 && is_prefix(id)).collect()
@@ -121,7 +123,7 @@ impl Manager {
         let mut free = Free::default();
         let mut candidates = Vec::new();
         for record in known.records.all().filter(|record| record.is_due(now_ms) && is_free(&record.id)) {
-            // Somebody has begun it, or it is to be cleared away.
+            // A transfer that was begun, or that needs clearing after a cancel.
             let is_begun = matches!(record.state, TransferState::Running | TransferState::Cancelled);
             let is_wanted =
                 record.state == TransferState::Queued && !is_left(record, &self.options.near, now_ms);
@@ -150,7 +152,7 @@ impl Manager {
 impl Known {
     fn owned_transfers(&self) -> Vec<OwnedTransfer<'_>> {
         let served: HashSet<&str> = self.pairs.keys().map(|key| &*key.transfer).collect();
-        // Those that are over have no record here, and go in a moment.
+        // Finished transfers have no record here, and are about to leave.
         self.owned
             .iter()
             .map(|(id, owned)| OwnedTransfer {
@@ -163,13 +165,13 @@ impl Known {
     }
 }
 
-/// Whether managers that are nearer to the source still have the first chance to take it.
+/// Returns true while managers nearer to the source have the first chance.
 fn is_left(record: &TransferRecord, near: &[String], now_ms: u64) -> bool {
     let is_near = near.is_empty() || near.contains(&record.submission.source.site);
     !is_near && now_ms < record.submitted_ms + LEFT_TO_NEAR.as_millis() as u64
 }
 
-/// A transfer's place among those that wait.
+/// Returns a transfer's data for the ranking of waiting transfers.
 pub(super) fn waiting(record: &TransferRecord) -> Waiting<'_> {
     Waiting {
         id: &record.id,
@@ -181,7 +183,7 @@ pub(super) fn waiting(record: &TransferRecord) -> Waiting<'_> {
     }
 }
 
-/// Why a transfer need not be looked at yet: at one of its sites nobody reaches its path.
+/// Returns the reason if no mover reaches the path at one of its sites: there is no need to look at it yet.
 fn lacks_mover(record: &TransferRecord, movers: &[Arc<MoverRecord>]) -> Option<String> {
     let submission = &record.submission;
     let lacking = [&submission.source, &submission.destination]
@@ -191,7 +193,7 @@ fn lacks_mover(record: &TransferRecord, movers: &[Arc<MoverRecord>]) -> Option<S
     Some(nobody(&lacking.site, &lacking.path, somebody_is_there))
 }
 
-/// Pairs that all movers take together.
+/// Returns the number of pairs that all movers take together.
 fn places(movers: &[Arc<MoverRecord>]) -> usize {
     movers.iter().map(|mover| mover.pairs_max as usize).sum::<usize>() / 2
 }

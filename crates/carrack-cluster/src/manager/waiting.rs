@@ -1,4 +1,4 @@
-//! Why transfers wait, in words for their users.
+//! Reasons why transfers wait, worded for their users.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use super::Known;
 use crate::records::TransferRecord;
 
 impl Known {
-    /// Notes why those that this manager owns have no pair, once their shares are dealt.
+    /// Records the reasons why transfers of this manager have no pair, once the shares are dealt.
     pub(super) fn note_waits(
         &mut self,
         fleet: &[FleetMover],
@@ -35,13 +35,13 @@ impl Known {
         }
     }
 
-    /// Why this one waits; empty if it does not.
+    /// Returns the reason why a transfer waits; empty if it does not.
     pub(super) fn waits_for(&self, transfer: &str) -> String {
         self.waits.get(transfer).cloned().unwrap_or_default()
     }
 }
 
-/// What waits for nothing but others.
+/// The reason of a transfer that waits only for others.
 pub(crate) const TURN: &str = "its turn has not come: other transfers are before it";
 
 fn words(lacked: &Lack, record: &TransferRecord, fleet: &[FleetMover]) -> String {
@@ -66,7 +66,7 @@ fn words(lacked: &Lack, record: &TransferRecord, fleet: &[FleetMover]) -> String
     }
 }
 
-/// Nobody at a site reaches a path.
+/// Words that no mover of a site reaches a path.
 pub(super) fn nobody(site: &str, path: &str, somebody_is_there: bool) -> String {
     match somebody_is_there {
         true => format!("no mover at site {site} reaches {path}"),

@@ -1,5 +1,5 @@
-//! Whether the mover's clock is right, by that of NATS: one that is off has certificates that others don't believe, and doesn't
-//! believe theirs.
+//! Compares the mover's clock with that of NATS: with a wrong clock its certificates are invalid for other
+//! movers, and theirs for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,13 +8,13 @@ use tokio::time::MissedTickBehavior;
 
 use super::Mover;
 
-/// How often it is looked.
+/// Interval of checks.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 
-/// What a clock may be off: certificates are valid from five minutes before they are made.
+/// Tolerance of a clock: certificates are valid from five minutes before they are made.
 const OFF_AT_MOST_S: u64 = 240;
 
-/// Looks again and again, for as long as the mover runs.
+/// Checks the clock as long as the mover runs.
 pub(super) async fn watch(mover: Arc<Mover>) {
     let mut ticks = tokio::time::interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -24,14 +24,14 @@ pub(super) async fn watch(mover: Arc<Mover>) {
     }
 }
 
-/// One look; nothing is known where NATS does not answer.
+/// Checks the clock once; without an answer from NATS the earlier result stays.
 pub(super) async fn look(mover: &Mover) {
     if let Ok(Some(ahead_ms)) = mover.registration.clock_is_ahead_ms().await {
         mover.clock_is(wrong(ahead_ms));
     }
 }
 
-/// What is wrong with a clock that is ahead by so much; empty if it is right.
+/// Describes the error of a clock with this lead; empty for a right one.
 fn wrong(ahead_ms: i64) -> String {
     let off_s = ahead_ms.unsigned_abs() / 1000;
     if off_s <= OFF_AT_MOST_S {

@@ -20,7 +20,7 @@ use crate::records::{FAILURES_KEPT, Failure, SITE_MARK, Skipped};
 /// Messages that are cut and not published yet: the scan waits for NATS.
 const AHEAD: usize = 32;
 
-/// Something to publish.
+/// A message to publish.
 enum Item {
     Chunk { number: u64, kind: ChunkKind, entries: u64, bytes: u64, table: Vec<u8> },
     Large { file: u64, table: Vec<u8> },
@@ -34,7 +34,7 @@ pub struct Report {
     pub counts: Counts,
     /// Messages for the end.
     pub end_messages: u64,
-    /// The first of what could not be scanned.
+    /// The first entries that could not be scanned.
     pub failures: Vec<Failure>,
     /// The number of failed entries.
     pub failed_entries: u64,
@@ -90,12 +90,12 @@ async fn publish(publisher: &mut Publisher, attempt: u32, item: Item) -> Result<
 struct Scanning<'a> {
     limits: ChunkLimits,
     items: mpsc::Sender<Item>,
-    /// The receiver of chunks is gone.
+    /// True once the receiver of chunks is gone.
     is_over: &'a AtomicBool,
 }
 
 impl Scanning<'_> {
-    /// Everything is cut and given away when this returns.
+    /// Runs the walk; when this returns, everything is cut and sent to the publisher.
     fn run(&self, walk: impl FnOnce(&Taking<'_>) -> io::Result<()>) -> io::Result<Report> {
         let state = Mutex::new((ChunkCutter::new(self.limits), Report::default()));
         walk(&|found| {
@@ -155,7 +155,8 @@ impl Report {
     }
 }
 
-/// A chunk as messages: a large file's first part brings its entry, by which it is finished.
+/// Returns the messages of a chunk. A large file's first part comes with the file's entry, by which it is
+/// finished.
 fn items_of(chunk: Chunk, report: &mut Report) -> Vec<Item> {
     let Chunk { number, kind, entries, bytes } = chunk;
     let entries = entries as u64;

@@ -1,4 +1,4 @@
-//! The way from a source's mover to a sink's.
+//! The connection from a source's mover to a sink's.
 
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
@@ -12,13 +12,13 @@ use super::Mover;
 use super::session_name::SessionName;
 use crate::records::MoverRecord;
 
-/// An address that does not answer for so long is passed over.
+/// Timeout of an address, after which the next one is tried.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
-/// Connects to a mover for the session `name`; the mover has proved to be the one that has registered itself when this returns.
+/// Connects to a mover for the session `name`; returns after the mover has proved to be the registered one.
 ///
 /// # Errors
-/// In words; all of them may pass.
+/// A text for people; every error may be temporary.
 pub(super) fn dial(mover: &Mover, to: &MoverRecord, name: &SessionName) -> Result<Peer, String> {
     let config = mover.tls.client(&to.ca_pem, &mover.authority.client).map_err(|error| error.to_string())?;
     let server = ServerName::try_from(to.id.clone()).map_err(|_| format!("{} is no host's name", to.id))?;

@@ -1,4 +1,4 @@
-//! The sink's side of pairs: who comes is let in if the registry knows it as a mover, and is served on a thread of its own.
+//! The sink's side of pairs: registered movers are accepted, and served on a thread each.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,20 +18,21 @@ use super::house::MoverHouse;
 use super::session_name::SessionName;
 use crate::log::{Log, LogEntry};
 
-/// A mover shows who it is within this time.
+/// Timeout of a mover's handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// What a session has written is told so often, if NATS is away. It is for people only.
+/// Attempts to report the bytes written by a session, if NATS is away, and their pause. The report is for
+/// people only.
 const TELL_TRIES: u32 = 10;
 const TELL_AGAIN: Duration = Duration::from_secs(2);
 
-/// Sessions at the same time for each pair that the mover takes: old ones end while new ones begin.
+/// Simultaneous sessions for each pair that the mover takes: old ones end while new ones begin.
 const SESSIONS_FOR_A_PAIR: usize = 4;
 
-/// Connections that have not shown yet whose they are. Beyond it whoever holds most of them loses the oldest.
+/// Limit of connections in their handshake. Beyond it the holder of most of them loses its oldest.
 const STRANGERS_MAX: usize = 64;
 
-/// Lets movers in until the process ends. To be called where tokio's runtime is.
+/// Accepts movers until the process ends. Needs a Tokio runtime.
 pub(super) fn start(mover: &Arc<Mover>, listener: TcpListener) -> io::Result<()> {
     let mover = Arc::clone(mover);
     let runtime = Handle::current();
@@ -49,10 +50,10 @@ pub(super) fn start(mover: &Arc<Mover>, listener: TcpListener) -> io::Result<()>
                             mover.say(format!("{peer}: {reason}"));
                         }
                     };
-                    // Where no thread can be had the connection closes, and comes again.
+                    // Without a thread the connection closes, and the peer tries again.
                     let _ = thread::Builder::new().name("carrack-pair".to_owned()).spawn(serving);
                 }
-                // Out of descriptors, say: whoever holds most of them makes room.
+                // Probably out of descriptors: the holder of most connections makes room.
                 Err(_) => {
                     strangers.close_one();
                     thread::sleep(Duration::from_millis(50));
@@ -63,7 +64,7 @@ pub(super) fn start(mover: &Arc<Mover>, listener: TcpListener) -> io::Result<()>
     thread::Builder::new().name("carrack-door".to_owned()).spawn(door).map(|_| ())
 }
 
-/// Connections whose handshake is not over, each with a thread that waits for it.
+/// Connections in their handshake, each with a thread that waits for it.
 #[derive(Default)]
 struct Strangers(Mutex<Met>);
 
@@ -74,7 +75,7 @@ struct Met {
     next: u64,
 }
 
-/// One of them, until it is dropped.
+/// One of these connections, until it is dropped.
 struct Stranger {
     strangers: Arc<Strangers>,
     place: Neighbourhood,
@@ -86,7 +87,7 @@ impl Strangers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One more, for which another one makes room if there are too many.
+    /// Adds a connection; beyond the limit another connection is closed for it.
     fn meet(strangers: &Arc<Strangers>, connection: &TcpStream, peer: SocketAddr) -> io::Result<Stranger> {
         let connection = connection.try_clone()?;
         let place = Neighbourhood::of(peer);
@@ -107,7 +108,7 @@ impl Strangers {
 }
 
 impl Met {
-    /// Ends the oldest connection of whoever holds most; the thread that waits for it finds it closed.
+    /// Closes the oldest connection of the largest holder; the thread that waits for it gets an error.
     fn close_one(&mut self) {
         let Some((place, number)) = self.shares.first_of_largest() else { return };
         self.shares.remove(place, number);
@@ -132,7 +133,7 @@ struct Place<'a>(&'a AtomicUsize);
 impl Place<'_> {
     fn take(sessions: &AtomicUsize, most: usize) -> Option<Place<'_>> {
         let taken = sessions.fetch_add(1, Ordering::AcqRel);
-        // Given back by dropping it.
+        // Dropping it gives the place back.
         let place = Place(sessions);
         (taken < most).then_some(place)
     }
@@ -188,21 +189,21 @@ fn served(
     let serving = mover.serving();
     let outcome = serve(Channel::Tls(Box::new(channel)), &house, &abort);
     drop(serving);
-    // Else its source tells everything.
+    // A session without an error is reported by its source.
     if let (Some(name), Err(_)) = (house.name.get(), &outcome.result) {
         runtime.block_on(tell(mover, name, outcome.summary.bytes_done));
     }
     outcome.result.map_err(|error| format!("the session with {who} ended: {error}"))
 }
 
-/// Has the manager know what a session has written that broke: nobody else may be left who does.
+/// Reports to the manager the bytes that a broken session has written: its source may be dead.
 async fn tell(mover: &Mover, name: &SessionName, bytes: u64) {
     let SessionName { transfer, session } = name;
     let Ok(log) = Log::open(&mover.bus, transfer) else { return };
     let entry = LogEntry::Received { by: mover.id.clone(), session: session.clone(), bytes };
     for _ in 0..TELL_TRIES {
         match mover.transfers.get(transfer).await {
-            // Its log is gone, or goes.
+            // Its log is gone, or will be.
             Ok(record) if record.state.is_over() || bytes == 0 => return,
             Ok(_) if log.append(&entry).await.is_ok() => return,
             _ => tokio::time::sleep(TELL_AGAIN).await,
@@ -210,7 +211,7 @@ async fn tell(mover: &Mover, name: &SessionName, bytes: u64) {
     }
 }
 
-/// All that are registered, now.
+/// Returns the trust in all movers that are registered now.
 fn trust(mover: &Mover) -> ServerTrust {
     let authorities: Vec<u8> =
         mover.movers.all().iter().flat_map(|other| other.ca_pem.bytes().chain([b'\n'])).collect();

@@ -1,4 +1,4 @@
-//! Between a session, whose thread waits for chunks, and the task that gets them from NATS.
+//! The queue between a session, whose thread waits for chunks, and the task that gets them from NATS.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -10,9 +10,9 @@ use tokio::sync::{Notify, mpsc};
 /// One session's feed.
 pub(super) struct PairFeed {
     state: Mutex<State>,
-    /// A chunk is there, or none will be.
+    /// Signals a chunk, or the end of chunks.
     given: Condvar,
-    /// A chunk is wanted, or none will be.
+    /// Signals a request for a chunk, or the end of requests.
     wanted: Notify,
     threshold_bytes: AtomicU64,
     settled: mpsc::UnboundedSender<u64>,
@@ -22,16 +22,16 @@ pub(super) struct PairFeed {
 struct State {
     /// The session waits for a chunk, and its idle readers could read these bytes at once.
     wanted_for: Option<u64>,
-    /// What was got and not taken yet.
+    /// Chunks that the session has not taken yet.
     stock: VecDeque<Chunk>,
-    /// No further chunks come; the session ends when it has done what it has.
+    /// No further chunks come; the session ends when it has done its chunks.
     is_ended: bool,
-    /// The session is over.
+    /// The session has ended.
     is_closed: bool,
 }
 
 impl PairFeed {
-    /// The numbers of settled chunks go into `settled`.
+    /// Creates a feed. The numbers of settled chunks go into `settled`.
     pub fn new(threshold_bytes: u64, settled: mpsc::UnboundedSender<u64>) -> PairFeed {
         PairFeed {
             state: Mutex::default(),
@@ -63,26 +63,26 @@ impl PairFeed {
         }
     }
 
-    /// Gives a chunk.
+    /// Adds a chunk.
     pub fn give(&self, chunk: Chunk) {
         self.state().stock.push_back(chunk);
         self.given.notify_all();
     }
 
-    /// No further chunks come.
+    /// Ends the feed: no further chunks come.
     pub fn end(&self) {
         self.state().is_ended = true;
         self.given.notify_all();
         self.wanted.notify_one();
     }
 
-    /// Whether no further chunks are to be given.
+    /// Returns true if no further chunks may be added.
     pub fn is_ended(&self) -> bool {
         let state = self.state();
         state.is_ended || state.is_closed
     }
 
-    /// How much may be left to do when the next chunk is asked for.
+    /// Sets the remaining work at which the next chunk is requested.
     pub fn set_threshold(&self, bytes: u64) {
         self.threshold_bytes.store(bytes, Relaxed);
     }
@@ -104,7 +104,7 @@ impl ChunkFeed for PairFeed {
     }
 
     fn settled(&self, number: u64) {
-        // Whoever listens does so until the session is over.
+        // The receiver lives as long as the session.
         let _ = self.settled.send(number);
     }
 

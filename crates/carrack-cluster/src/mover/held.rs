@@ -1,4 +1,4 @@
-//! A chunk that this mover has: from its delivery until it is settled.
+//! A chunk in the hands of this mover, from its delivery to its settlement.
 
 use carrack_model::{EntryFailure, FailureKind, escape};
 use carrack_plan::fleet::{ChunkCase, Doubt};
@@ -8,21 +8,21 @@ use crate::log::{ChunkDone, Deleted, LogEntry};
 use crate::queue::{Acker, ChunkHead, ChunkKind, Delivery};
 use crate::records::{FAILURES_KEPT, Failure};
 
-/// A delivery, and its fate so far.
+/// A delivery, with its results so far.
 pub(super) struct Held {
     pub head: ChunkHead,
     pub acker: Acker,
     /// The work of the delivery.
     pub case: ChunkCase,
-    /// Entries that were removed by it.
+    /// Entries that it removed.
     pub deleted: u64,
-    /// Entries that a deletion keeps, in words for users.
+    /// Entries that a deletion keeps, described for users.
     pub stays: Vec<String>,
     delivered: u64,
     table: Vec<u8>,
     failures: Vec<Failure>,
     failed_entries: u64,
-    /// The first failure that another mover may not have, at either end.
+    /// The first failure at either end that another mover may not have.
     doubts: [Option<String>; 2],
 }
 
@@ -44,7 +44,7 @@ impl Held {
         }
     }
 
-    /// Its entry table.
+    /// Returns its entry table.
     pub fn table(&self) -> &[u8] {
         &self.table
     }
@@ -54,7 +54,7 @@ impl Held {
         known_of(&self.table, path)
     }
 
-    /// Notes an entry that could not be copied.
+    /// Records a failed entry.
     pub fn fail(&mut self, failure: &EntryFailure) {
         self.failed_entries += 1;
         if let Some(is_source) = may_be_the_movers(failure.kind) {
@@ -70,12 +70,12 @@ impl Held {
         self.failed_entries > 0
     }
 
-    /// The failures are final: no other mover retries them.
+    /// Makes the failures final: no other mover retries them.
     pub fn is_final(&mut self) {
         self.doubts = Default::default();
     }
 
-    /// Its failures, as far as another mover may do better.
+    /// Returns the failures that another mover may not have.
     pub fn doubts(&self) -> Vec<Doubt> {
         let [sink, source] = &self.doubts;
         [(true, source), (false, sink)]
@@ -155,7 +155,7 @@ impl Held {
         }
     }
 
-    /// Bytes of the files that have not failed; of a part that has, none count.
+    /// Returns the bytes of the files that have not failed; 0 for a failed part.
     fn bytes_without(&self, failures: &[Failure]) -> u64 {
         if matches!(self.head.kind, ChunkKind::Part(_)) {
             return 0;
@@ -206,7 +206,7 @@ pub(super) fn may_be_the_movers(kind: FailureKind) -> Option<bool> {
     }
 }
 
-/// As it is kept.
+/// Converts a failure for the log.
 pub(super) fn failure_of(failure: &EntryFailure) -> Failure {
     Failure {
         path: escape(&failure.path),

@@ -1,4 +1,4 @@
-//! What a mover lets other movers do: write beneath its prefixes.
+//! The access policy of a mover for other movers: they may write beneath its directories.
 
 use std::ffi::OsStr;
 use std::net::IpAddr;
@@ -16,25 +16,25 @@ use carrack_transport::Door;
 use super::reach::Reach;
 use super::session_name::SessionName;
 
-/// For one session.
+/// The policy for one session.
 pub(super) struct MoverHouse<'a> {
     pub reach: &'a Reach,
-    /// Data is protected so, or better.
+    /// The lowest protection level for data.
     pub protection_min: Protection,
-    /// Whether it gives files to others, makes devices, and sets what gives rights.
+    /// True if it gives files to other users, makes devices, and sets attributes that give rights.
     pub keep_owners: bool,
-    /// Whether objects may come over a fabric.
+    /// True if objects may be transferred over a fabric.
     pub allows_fabric: bool,
-    /// Ports for data connections; nothing for any.
+    /// Ports for data connections; `None` for any.
     pub ports: Option<RangeInclusive<u16>>,
-    /// Where the caller came in.
+    /// The local address of the caller's connection.
     pub here: IpAddr,
     pub caller: IpAddr,
-    /// Where it asks for targets that others use too.
+    /// The exchange for shared targets.
     pub sharing: Option<Sharing>,
-    /// Its own flash: none that the caller names.
+    /// The mover's own spill directories; the caller can't name others.
     pub spill: SpillSettings,
-    /// Which session it is, once the caller has said so.
+    /// The session's name, once the caller has sent it.
     pub name: OnceLock<SessionName>,
 }
 

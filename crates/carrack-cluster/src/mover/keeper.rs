@@ -41,14 +41,14 @@ impl Keeper {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// This was delivered then, by the clock of [`since_boot`].
+    /// Takes charge of a delivery from `at`, by the clock of [`since_boot`].
     pub fn take(&self, number: u64, acker: Acker, at: Duration) {
         let mut kept = self.kept();
         kept.deliveries.take(number, at);
         kept.ackers.insert(number, acker);
     }
 
-    /// It is acknowledged, or given back.
+    /// Ends the charge: the delivery is acknowledged, or returned.
     pub fn settle(&self, number: u64) {
         let mut kept = self.kept();
         kept.deliveries.settle(number);

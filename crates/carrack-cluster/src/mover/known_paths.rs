@@ -1,6 +1,6 @@
-//! What earlier sessions have taught a mover about the way to other hosts: the values that tuners found (Y4), and fabrics that broke.
+//! Results of a mover's earlier sessions by host: the values that tuners found (Y4), and broken fabrics.
 //!
-//! It is kept while the mover runs. What is known of a whole path, its best number of pairs, lies on NATS (`curves`).
+//! They last while the mover runs. The best number of pairs of a whole path is stored on NATS (`curves`).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use carrack_engine::{History, TunerMemory};
 use carrack_plan::tuner::{SizeClass, TunerRecord};
 
-/// Hosts, each with three classes of sizes, that are remembered; beyond it everything is forgotten.
+/// Upper bound of records (hosts with three size classes each); beyond it all are dropped.
 const RECORDS_MAX: usize = 3_000;
 
-/// A fabric that broke is tried again after so long.
+/// Time after which a broken fabric is tried again.
 const FABRIC_REST: Duration = Duration::from_secs(600);
 
-/// What one mover knows.
+/// The results known to one mover.
 #[derive(Clone, Default)]
 pub(super) struct KnownPaths(Arc<Mutex<Known>>);
 
@@ -30,19 +30,19 @@ impl KnownPaths {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where a session with a mover on `host` begins, and leaves what its tuner has found.
+    /// Returns the history for a session with a mover on `host`, which also takes the results of its tuner.
     pub fn history(&self, host: &str) -> History {
         History(Arc::new(ToHost { paths: self.clone(), host: host.to_owned() }))
     }
 
-    /// Objects have gone to `host` over a fabric, which broke.
+    /// Records that the fabric to `host` broke.
     pub fn fabric_broke(&self, host: &str) {
         let mut known = self.known();
         known.broken_fabrics.retain(|_, at| at.elapsed() < FABRIC_REST);
         known.broken_fabrics.insert(host.to_owned(), Instant::now());
     }
 
-    /// Whether objects may go to `host` over a fabric that its user does not insist on.
+    /// Returns true if a fabric to `host` may be tried without the user's demand.
     pub fn may_use_fabric(&self, host: &str) -> bool {
         self.known().broken_fabrics.get(host).is_none_or(|at| at.elapsed() >= FABRIC_REST)
     }

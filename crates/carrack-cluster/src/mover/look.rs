@@ -1,4 +1,4 @@
-//! What a mover tells of its file systems.
+//! A mover's answers about its file systems.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -17,7 +17,7 @@ use super::Mover;
 use super::witness::prove;
 use crate::asks::{Answer, Ask, Looked};
 
-/// Directories with more names are taken to be the same.
+/// Directories with more names count as equal.
 const NAMES_MAX: usize = 20_000;
 
 pub(super) fn answer(mover: Arc<Mover>, ask: Ask) -> BoxFuture<'static, Answer> {
@@ -50,7 +50,7 @@ pub(super) fn answer(mover: Arc<Mover>, ask: Ask) -> BoxFuture<'static, Answer> 
     looking.map(|answer| answer.unwrap_or_else(|error| Answer::Failed(error.to_string()))).boxed()
 }
 
-/// With the umask of the mover; several may be asked for the same one.
+/// Makes a directory with the mover's umask; it may exist, as several movers may be asked for the same one.
 fn make(mover: &Mover, path: &Path) -> io::Result<()> {
     match mover.reach.base_for(path)?.make_directory(path, false) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -58,7 +58,7 @@ fn make(mover: &Mover, path: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes what a transfer has left in a directory. Where the directory is gone, so is what was in it.
+/// Removes a transfer's leftovers from a directory. If the directory is gone, they are gone too.
 fn clear(mover: &Mover, directory: &Path, transfer: &str) -> Result<(u64, u64), String> {
     let id: TransferId = transfer.parse().map_err(|_| format!("{transfer:?} is no transfer's"))?;
     let base = mover.reach.base_for(directory).map_err(|error| error.to_string())?;
@@ -69,7 +69,7 @@ fn clear(mover: &Mover, directory: &Path, transfer: &str) -> Result<(u64, u64), 
     clear_shared_leftovers(&root, id).map_err(|error| error.to_string())
 }
 
-/// A digest of what is in a directory, but for what carrack has put there.
+/// Returns a digest of a directory's names, without those of carrack.
 fn names(mover: &Mover, path: &Path) -> io::Result<String> {
     let base = mover.reach.base_for(path)?;
     let looked = base.look(path, Purpose::ReadThrough)?;

@@ -58,7 +58,7 @@ use tls_configs::TlsConfigs;
 pub(crate) use pair::journal_id;
 pub use terms::terms;
 
-/// Says what happens, for people.
+/// Receives messages for people.
 pub type Say = Arc<dyn Fn(String) + Send + Sync>;
 
 /// The options of a mover.
@@ -74,15 +74,15 @@ pub struct MoverOptions {
     pub listen: SocketAddr,
     /// The addresses for other movers, if they differ from the listening one.
     pub addresses: Vec<String>,
-    /// Ports for data connections; nothing for any.
+    /// Ports for data connections; `None` for any.
     pub ports: Option<RangeInclusive<u16>>,
-    /// Pairs at most.
+    /// Upper bound of pairs.
     pub pairs_max: u32,
     /// Threads of a scan.
     pub scan_threads: usize,
-    /// Flash that each of its sessions may use, whichever end it is.
+    /// Spill directories of its sessions, at either end.
     pub spill: SpillSettings,
-    /// Lanes, for others to know.
+    /// Number of lanes, for other movers.
     pub lanes: u32,
     /// The minimum protection level of incoming data.
     pub protection_min: Protection,
@@ -99,10 +99,10 @@ pub struct MoverOptions {
 /// The reason why a mover could not begin.
 #[derive(Debug, thiserror::Error)]
 pub enum MoverError {
-    /// NATS.
+    /// An error of NATS.
     #[error(transparent)]
     Bus(#[from] BusError),
-    /// An option.
+    /// An error in an option.
     #[error("{message}")]
     Options {
         /// The problem.
@@ -110,7 +110,7 @@ pub enum MoverError {
         /// The remedy.
         hint: String,
     },
-    /// The system.
+    /// An error of the system.
     #[error("{what}: {error}")]
     System {
         /// The action.
@@ -133,20 +133,20 @@ struct Mover {
     registration: Registration,
     /// Results of earlier sessions with other hosts.
     known_paths: KnownPaths,
-    /// Sessions in which it reads, and in which it writes.
+    /// Numbers of sessions in which it reads, and in which it writes.
     reading: AtomicU32,
     writing: AtomicU32,
-    /// Of the pairs in which it reads, bytes per second of late.
+    /// Recent rates of the pairs in which it reads, in bytes per second.
     rates: Mutex<HashMap<PairKey, u64>>,
-    /// Sessions and scans that its storage has not let end.
+    /// Number of sessions and scans that hang in storage.
     hanging: AtomicU32,
     /// The problem of its clock, or empty.
     clock: Mutex<String>,
-    /// The way to the site's meta-server, or that there is none, and when it was found.
+    /// The exchange with the site's meta-server, or its absence, and the time of the last search.
     meta_server: tokio::sync::Mutex<Option<(Instant, Option<Sharing>)>>,
 }
 
-/// A session counts as long as this lives.
+/// Counts a session as long as it lives.
 struct Serving<'a>(&'a Mover, &'a AtomicU32);
 
 impl Drop for Serving<'_> {
@@ -160,14 +160,14 @@ impl Drop for Serving<'_> {
 ///
 /// # Errors
 ///
-/// Why it could not begin.
+/// [`MoverError`] if it could not begin.
 pub async fn run(options: MoverOptions, drain: watch::Receiver<bool>) -> Result<(), MoverError> {
     let may_pass = |error: &MoverError| matches!(error, MoverError::Bus(error) if error.may_pass());
     let mover = patiently(&options.say, may_pass, || Mover::register(options.clone())).await?;
     running::run(mover, drain).await
 }
 
-/// The record of a mover that does nothing yet.
+/// Returns the record of an idle mover.
 fn idle_record(id: &str, ca_pem: String, options: &MoverOptions) -> MoverRecord {
     MoverRecord {
         version: RECORD_VERSION,
@@ -252,7 +252,7 @@ impl Mover {
         (self.options.say)(text);
     }
 
-    /// Returns the way to the manager that shares out the site's targets, if there is one.
+    /// Returns the exchange with the manager that shares the site's targets, if there is one.
     async fn sharing(&self) -> Option<Sharing> {
         let mut found = self.meta_server.lock().await;
         match &*found {
@@ -266,21 +266,21 @@ impl Mover {
         }
     }
 
-    /// A session begins in which it writes.
+    /// Counts a session in which it writes.
     fn serving(&self) -> Serving<'_> {
         self.writing.fetch_add(1, Relaxed);
         self.tell();
         Serving(self, &self.writing)
     }
 
-    /// A session begins in which it reads.
+    /// Counts a session in which it reads.
     fn sending(&self) -> Serving<'_> {
         self.reading.fetch_add(1, Relaxed);
         self.tell();
         Serving(self, &self.reading)
     }
 
-    /// The others learn how it does.
+    /// Updates its record for the other processes.
     fn tell(&self) {
         let pairs = self.reading.load(Relaxed) + self.writing.load(Relaxed);
         let bytes_per_s = self.rates().values().sum();
@@ -294,7 +294,7 @@ impl Mover {
         });
     }
 
-    /// Returns the problem of its clock, or an empty text. Problems of storage come first.
+    /// Sets the problem of its clock; empty for none. Problems of storage come first.
     fn clock_is(&self, wrong: String) {
         let before = std::mem::replace(&mut *self.clock(), wrong);
         let ill = self.registration.record().ill;
@@ -307,7 +307,7 @@ impl Mover {
         self.clock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the reason why its storage prevents new work, or an empty text.
+    /// Sets the reason why its storage prevents new work; empty for none.
     fn is_ill(&self, why: String) {
         let why = if why.is_empty() { self.clock().clone() } else { why };
         if !why.is_empty() && self.registration.record().ill != why {
@@ -316,7 +316,7 @@ impl Mover {
         self.registration.update(|record| record.ill = why);
     }
 
-    /// A manager leaves it out for a while, or, with no reason, does so no longer.
+    /// Records that a manager leaves it out for a while; an empty reason ends that.
     fn is_left_out(self: &Arc<Self>, reason: String, time: Duration) {
         if !reason.is_empty() {
             self.say(format!("left out: {reason}"));
@@ -334,7 +334,8 @@ impl Mover {
         });
     }
 
-    /// A session whose storage hangs is left to itself. While it is that of this mover, the mover is ill.
+    /// Leaves a session with hanging storage to end on its own. If that is this mover's storage, the mover is
+    /// ill meanwhile.
     fn abandon<T: Send + 'static>(self: &Arc<Self>, session: JoinHandle<T>, is_own: bool) {
         let mover = Arc::clone(self);
         tokio::spawn(async move {
@@ -356,7 +357,7 @@ impl Mover {
         if kind == FaultKind::Refused
             && let Ok(queue) = Queue::open(&self.bus, transfer).await
         {
-            // Else others wait for some minutes.
+            // Without this note others wait for some minutes.
             let _ = queue.note_refuses(is_source, if is_source { &self.id } else { sink }).await;
         }
         let entry =
@@ -367,13 +368,13 @@ impl Mover {
         }
     }
 
-    /// A pair's report: how fast it is.
+    /// Records a pair's rate.
     fn moves(&self, pair: PairKey, bytes_per_s: u64) {
         self.rates().insert(pair, bytes_per_s);
         self.tell();
     }
 
-    /// A pair's session is over.
+    /// Drops a pair's rate after its session.
     fn rests(&self, pair: &PairKey) {
         self.rates().remove(pair);
         self.tell();
@@ -384,7 +385,7 @@ impl Mover {
     }
 }
 
-/// Of the host's name and some random digits; fit for a host's name itself, as certificates have it.
+/// Returns a new ID from the host's name and random digits, which is valid as a host name in certificates.
 fn new_id() -> String {
     let host: String = host_name()
         .chars()
@@ -415,8 +416,8 @@ fn addresses(options: &MoverOptions, port: u16) -> Vec<String> {
 /// The reason why a mover with hanging storage takes no work.
 const HANGS: &str = "its storage does not answer";
 
-/// The minimum interval between two questions whether a manager shares out the site's targets.
+/// Minimum interval between two searches for a manager that shares the site's targets.
 const META_SERVER_KNOWN_FOR: Duration = Duration::from_secs(1);
 
-/// The delay before a broken pair is tried again.
+/// Delay before a broken pair is tried again.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! The directories that a mover reaches, and nothing beside them.
+//! Confinement of a mover to its directories.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,17 +6,20 @@ use std::sync::Arc;
 
 use carrack_storage::{Base, Root};
 
-/// All that were named, held open: whatever takes the place of one of them, or of a directory in one, nothing else is reached.
+/// The directories, held open: if another directory takes the place of one of them, or of a directory in one,
+/// it is not reached.
 #[derive(Clone, Debug)]
 pub(super) struct Reach {
-    /// As they were named, without trailing slashes.
+    /// The paths as given, without trailing slashes.
     names: Vec<PathBuf>,
     base: Base,
-    /// The same directories with the paths that they were opened by.
+    /// The same directories with the paths by which they were opened.
     held: Arc<Vec<(PathBuf, Root)>>,
 }
 
 impl Reach {
+    /// Opens the directories.
+    ///
     /// # Errors
     /// If one of them is no directory, or can't be opened.
     pub fn new(paths: &[PathBuf]) -> io::Result<Reach> {
@@ -26,17 +29,18 @@ impl Reach {
         Ok(Reach { base: Base::within(open()?)?, names, held })
     }
 
-    /// The directories, each with its path.
+    /// Returns the directories, each with its path.
     pub fn held(&self) -> &Arc<Vec<(PathBuf, Root)>> {
         &self.held
     }
 
-    /// The directories, as they were named.
+    /// Returns the paths as given.
     pub fn names(&self) -> Vec<String> {
         self.names.iter().map(|name| name.to_string_lossy().into_owned()).collect()
     }
 
-    /// Where `path` is to be resolved, if it is beneath one of the directories. No link leads out of them.
+    /// Returns the base for resolving `path`, if it is beneath one of the directories. No link leads out of
+    /// them.
     ///
     /// # Errors
     /// `PermissionDenied` if it is beneath none of them.
@@ -76,7 +80,7 @@ mod tests {
         assert_eq!(open(at("in/deep")).unwrap().identity(), identity(&at("in/deep")));
         assert!(reach.base_for(&at("out")).is_err() && reach.base_for(&at("inside")).is_err());
         assert!(open(at("in/leads")).is_err() && open(at("in/../out")).is_err());
-        // A directory that takes the place of one that was named is not it.
+        // A directory that takes the place of an opened one is not reached.
         fs::rename(at("in"), at("away")).unwrap();
         symlink("out", at("in")).unwrap();
         assert_eq!(open(at("in")).unwrap().identity(), identity(&at("away")));

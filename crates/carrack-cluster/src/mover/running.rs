@@ -1,4 +1,4 @@
-//! What a mover does while it runs: it has the pairs that it should have, and no others.
+//! A running mover: its pairs and scans follow the pairs' bucket.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use crate::asks::serve_asks;
 use crate::pairs::{Pair, PairChange, PairKey, Pairs, Whose};
 use crate::records::{MoverState, TransferRecord};
 
-/// When it drains, the pairs in which it writes end within this time, or not at all well.
+/// Time limit for the pairs in which it writes to end when it drains; later they are cut off.
 const OTHERS_LEAVE_WITHIN: Duration = Duration::from_secs(120);
 
-/// What is told to end, and when it is to.
+/// The signal for a task to end.
 type Stop = watch::Sender<bool>;
 
-/// A transfer's record, once one of those who share it has read it.
+/// A transfer's record, read once for the tasks that share it.
 type SharedRecord = Arc<OnceCell<TransferRecord>>;
 
-/// What has ended: a pair, or a transfer's scans.
+/// The result of a task: a pair's ID, or `None` for a transfer's scans.
 type Ended = Option<PairId>;
 
 /// The tasks of a mover's pairs and scans.
@@ -91,7 +91,7 @@ impl Running {
     }
 
     fn carry_out(&mut self, mover: &Arc<Mover>, acts: Vec<PairAct>) {
-        // What begins together reads its transfer's record once.
+        // Tasks that begin together read their transfer's record once.
         let mut records: HashMap<String, SharedRecord> = HashMap::new();
         let mut record_of = |transfer: &str| Arc::clone(records.entry(transfer.to_owned()).or_default());
         for act in acts {
@@ -140,7 +140,7 @@ fn tell_to_end(stop: Option<&Stop>) {
     }
 }
 
-/// The transfer's record, once it says where the transfer goes.
+/// Returns the transfer's record once it has source and destination directories.
 async fn settled_record<'a>(
     mover: &Mover,
     transfer: &str,
@@ -165,7 +165,7 @@ async fn settled_record<'a>(
     }
 }
 
-/// Has a pair for as long as it should be.
+/// Runs a pair's sessions as long as the pair exists.
 async fn keep(mover: Arc<Mover>, pair: Pair, record: SharedRecord, mut stop: watch::Receiver<bool>) {
     let Some(record) = settled_record(&mover, &pair.transfer, &record, stop.clone()).await else { return };
     while !*stop.borrow() {
@@ -174,7 +174,7 @@ async fn keep(mover: Arc<Mover>, pair: Pair, record: SharedRecord, mut stop: wat
         let end = pair::run(Arc::clone(&mover), pair.clone(), record, stop.clone()).await;
         mover.rests(&PairKey::of(&pair));
         let reason = match end {
-            // The transfer is closed, or its work is: the manager says what comes next.
+            // The transfer is closed, or has no work left: the manager decides what follows.
             PairEnd::Well => None,
             PairEnd::Failed(fault) => {
                 mover.tell_fault(&pair.transfer, &pair.sink, &fault).await;

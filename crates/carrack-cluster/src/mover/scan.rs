@@ -108,7 +108,7 @@ async fn scan(
         delivery.nak(Duration::from_secs(1)).await?;
         return Err(error);
     }
-    // That it can't be read at all is not for one mover to say, however few there are.
+    // One mover can't decide that the source is unreadable, however few movers there are.
     let is_left = |fault: &PairFault| others_may || may_be_left && fault.kind == FaultKind::Refused;
     if let Some(fault) = doubt(&scanned).filter(is_left) {
         return give_to_others(mover, queue, &delivery, &tried, &fault).await;
@@ -138,11 +138,11 @@ fn walk(mover: &Mover, leg: &Leg, readers: Readers, steps: &AtomicU64, found: &T
     Ok(())
 }
 
-/// Keeps a scan from being delivered to others, until it is aborted.
+/// Extends the delivery of a scan until it is aborted, so that no other mover gets it.
 async fn extend(acker: Acker) {
     loop {
         tokio::time::sleep(EXTEND_EVERY).await;
-        // Not extended it is delivered again, and the later attempt counts.
+        // If it is not extended, it is redelivered, and the later attempt counts.
         let _ = acker.in_progress().await;
     }
 }
@@ -179,7 +179,7 @@ fn readers(options: &Options) -> Result<Readers, String> {
     Ok((reader, filter.map(Arc::new)))
 }
 
-/// Returns when nothing was found for too long.
+/// Returns when the scan has found nothing for too long.
 async fn hangs(steps: &AtomicU64) {
     let mut last = 0;
     loop {
@@ -204,7 +204,7 @@ fn doubt(scanned: &io::Result<Report>) -> Option<PairFault> {
     Some(PairFault { is_source: true, kind, reason })
 }
 
-/// The site's other movers scan.
+/// Leaves the scan to the site's other movers.
 async fn give_to_others(
     mover: &Mover,
     queue: &Queue,
@@ -218,7 +218,7 @@ async fn give_to_others(
 }
 
 fn limits(record: &TransferRecord) -> ChunkLimits {
-    // Chunks of a size that was named have that.
+    // The user's chunk size is fixed.
     record.submission.options.chunk_bytes().map_or_else(ChunkLimits::default, ChunkLimits::fixed)
 }
 

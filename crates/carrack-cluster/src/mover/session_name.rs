@@ -1,26 +1,26 @@
-//! Which session it is that a mover is called for, so that both ends' counts of what it moved are known to be of the same.
+//! The name of a session between movers, by which both ends' counts of moved bytes are matched.
 
 use std::fmt;
 
 use crate::ids;
 use crate::records::is_name;
 
-/// Said by the source's mover where other callers show a token: who it is its certificate has proved.
+/// Sent by the source's mover in place of a token: its certificate has proved its identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SessionName {
-    /// The transfer's id.
+    /// The transfer's ID.
     pub transfer: String,
-    /// Of all sessions of all transfers, which it is.
+    /// The session's ID, unique among all sessions of all transfers.
     pub session: String,
 }
 
 impl SessionName {
-    /// Of a session that begins.
+    /// Creates the name of a new session.
     pub fn new(transfer: &str) -> SessionName {
         SessionName { transfer: transfer.to_owned(), session: ids::new_id() }
     }
 
-    /// As it was said; nothing if it can't be one.
+    /// Parses a name; `None` if it is invalid.
     pub fn read(said: &str) -> Option<SessionName> {
         let (transfer, session) =
             said.split_once('.').filter(|(one, other)| is_name(one) && is_name(other))?;

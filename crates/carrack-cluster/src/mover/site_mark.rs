@@ -1,9 +1,10 @@
-//! How the movers of a site know that they see the same storage: a file with a random mark beneath each of their directories
-//! ([`SITE_MARK`]), which the first of them makes and the others read.
+//! Proof that the movers of a site see the same storage: a file with a random mark beneath each of their
+//! directories ([`SITE_MARK`]), which the first of them creates and the others read.
 //!
-//! A mover whose file system is not mounted finds another mark, or makes one: then its record differs from those of the others, and
-//! managers don't use it with them. What was there at the start is looked at again and again: where another file system is mounted
-//! since, or where storage does not answer, the mover says that it is ill and takes no work.
+//! A mover whose file system is not mounted finds another mark, or creates one: then its record differs from
+//! those of the others, and managers don't use it with them. The state of the start is compared periodically:
+//! if another file system was mounted since, or if storage does not answer, the mover reports itself ill and
+//! takes no work.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -20,17 +21,17 @@ use super::{HANGS, Mover};
 use crate::ids;
 use crate::records::SITE_MARK;
 
-/// How often it is looked.
+/// Interval of checks.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// Storage that does not answer for so long hangs.
+/// Time without an answer after which storage counts as hanging.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
 
 /// Hexadecimal digits of a mark, and a newline.
 const MARK_BYTES: usize = 17;
 
-/// The mark beneath a held directory, made if there is none; empty where it can be neither read nor made, as on a file system that
-/// is read-only.
+/// Returns the mark beneath a held directory, and creates it if it is missing; empty if it can be neither
+/// read nor created, as on a read-only file system.
 fn mark_of(root: &Root) -> String {
     let Ok(directory) = root.open_directory(&carrack_model::RelPath::root()) else { return String::new() };
     match read_mark(&directory) {
@@ -40,7 +41,7 @@ fn mark_of(root: &Root) -> String {
     }
 }
 
-/// One that is being made is none yet.
+/// Reads a mark; an incomplete one is an error.
 fn read_mark(directory: &OwnedFd) -> rustix::io::Result<String> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = openat(directory, SITE_MARK, flags, Mode::empty())?;
@@ -60,7 +61,7 @@ fn make_mark(directory: &OwnedFd) -> rustix::io::Result<String> {
     Ok(mark)
 }
 
-/// Why what a mover holds is not what is at its path now; `None` if it is.
+/// Returns the reason if a path no longer leads to the held directory, else `None`.
 fn changed(path: &Path, held: &Root) -> Option<String> {
     let why = match Root::open(path) {
         Ok(now) if now.identity() == held.identity() => return None,
@@ -72,7 +73,7 @@ fn changed(path: &Path, held: &Root) -> Option<String> {
     Some(format!("{}: {why}; start the mover again when it is right", path.display()))
 }
 
-/// Looks at all directories again and again, for as long as the mover runs.
+/// Checks all directories as long as the mover runs.
 pub(super) async fn watch(mover: Arc<Mover>) {
     let held: Arc<Vec<(PathBuf, Root)>> = Arc::clone(mover.reach.held());
     let mut ticks = tokio::time::interval(LOOK_EVERY);
@@ -89,7 +90,7 @@ pub(super) async fn watch(mover: Arc<Mover>) {
             }
         };
         if let Ok((ill, marks)) = looked {
-            // A session may know better.
+            // A hanging session counts even if the check succeeded.
             let hangs = mover.hanging.load(Relaxed) > 0 && ill.is_empty();
             mover.is_ill(if hangs { HANGS.to_owned() } else { ill });
             mover.registration.update(|record| record.site_marks = marks);
@@ -97,13 +98,13 @@ pub(super) async fn watch(mover: Arc<Mover>) {
     }
 }
 
-/// What is wrong, and the marks.
+/// Returns the problem (or an empty text), and the marks.
 fn look(held: &[(PathBuf, Root)]) -> (String, Vec<String>) {
     let ill = held.iter().find_map(|(path, root)| changed(path, root)).unwrap_or_default();
     (ill, marks(held))
 }
 
-/// The marks of all directories.
+/// Returns the marks of all directories.
 pub(super) fn marks(held: &[(PathBuf, Root)]) -> Vec<String> {
     held.iter().map(|(_, root)| mark_of(root)).collect()
 }

@@ -1,4 +1,4 @@
-//! From what a transfer's record says to what the engine works by.
+//! Conversion of a transfer's options to the engine's settings.
 
 use std::time::Duration;
 
@@ -8,14 +8,15 @@ use carrack_options::{Trouble, Way};
 
 use crate::records::{Options, is_name};
 
-/// A session whose other end is silent for so long ends: within the time after which its chunks would be delivered again, and longer
-/// than a connection may starve among many on a slow link (retransmissions back off to 13 s, RFC 6298).
+/// Silence of the other end after which a session ends: less than the time after which its chunks are
+/// redelivered, and more than a connection may starve among many on a slow link (retransmissions back off to
+/// 13 s, RFC 6298).
 const STALL: Duration = Duration::from_secs(20);
 
-/// What both ends of a pair agree on, and what they need not.
+/// Returns the values on which both ends of a pair agree, and the local ones.
 ///
 /// # Errors
-/// An option that a fleet does not have, or with a value that it can't have there.
+/// An option that a fleet does not have, or a value that it can't have there.
 pub fn terms(options: &Options) -> Result<(TransferSpec, Settings), Trouble> {
     options.check(Way::Fleet)?;
     let values = options.values()?;
@@ -27,7 +28,7 @@ pub fn terms(options: &Options) -> Result<(TransferSpec, Settings), Trouble> {
             return Err(Trouble::new(message).hint("take xxh3, and `carrack verify` afterwards"));
         }
         Some(checksum) => checksum,
-        // What is sealed is checked by its seal.
+        // The seal checks sealed data.
         None if spec.protection.seals() => Checksum::None,
         None => Checksum::default(),
     };
@@ -45,9 +46,9 @@ pub fn terms(options: &Options) -> Result<(TransferSpec, Settings), Trouble> {
     }
     let settings = Settings {
         stall: STALL,
-        // Modes, unless it is said otherwise: new entries would have the umask of whichever mover makes them.
+        // Modes are kept by default: otherwise new entries would have the umask of the mover that makes them.
         fidelity: values.transfer().fidelity().with_modes(),
-        // It is the whole transfer's, and its manager goes by it.
+        // The deadline is for the whole transfer; its manager keeps it.
         deadline: None,
         ..settings
     };
@@ -94,7 +95,7 @@ mod tests {
         );
     }
 
-    /// It is the text that a record has: what it means each mover finds by its own clock, when a session begins.
+    /// The record has the timetable as text: each mover evaluates it by its own clock, when a session begins.
     #[test]
     fn a_timetable_is_followed_by_the_mover_that_reads() {
         let (_, settings) = terms(&asking(&["--bwlimit=00:00-12:00 7, 12:00-24:00 9"])).unwrap();
@@ -132,14 +133,14 @@ mod tests {
         assert!(excludes(b"a.o") && !excludes(b"keep.o"));
     }
 
-    /// Whoever adds an option decides here what a fleet does with it.
+    /// A new option needs a decision here about its treatment by a fleet.
     #[test]
     fn every_option_acts_or_is_refused_with_a_reason() {
         let plain = terms(&Options::default()).unwrap();
         let mut idle = Vec::new();
         for (name, words) in carrack_options::samples() {
             if ["filter-from", "files-from", "from0"].contains(&name) {
-                // It has come to patterns and paths when the transfer is submitted.
+                // The submission turns it into patterns and paths.
                 continue;
             }
             let (mut others, own) = (words.clone(), words.last().cloned().unwrap());

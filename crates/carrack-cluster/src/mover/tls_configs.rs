@@ -1,5 +1,5 @@
-//! TLS configurations of a mover's sessions: made once for the same certificates, and not for each session. Whether a certificate is valid
-//! is looked at in each handshake all the same.
+//! TLS configurations of a mover's sessions, reused for the same certificates instead of made for each
+//! session. Each handshake still checks the validity of certificates.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,23 +7,23 @@ use std::sync::{Arc, Mutex, PoisonError};
 use carrack_trust::{ClientIdentity, ClientTrust, ServerTrust, TlsError, client_config, server_config};
 use rustls::{ClientConfig, ServerConfig};
 
-/// Movers whose configurations are kept. Where there are more, those of all are made anew.
+/// Upper bound of movers with a cached configuration; beyond it all are dropped.
 const CLIENTS_MAX: usize = 256;
 
-/// The configurations that were made last.
+/// The cached configurations.
 #[derive(Default)]
 pub(super) struct TlsConfigs {
-    /// By the CA of the mover that is called, PEM.
+    /// Client configurations by the CA of the other mover, PEM.
     clients: Mutex<HashMap<String, Arc<ClientConfig>>>,
-    /// With the CAs of all movers that may call, PEM.
+    /// The server configuration, with the CAs of all movers that may connect, PEM.
     server: Mutex<Option<(Vec<u8>, Arc<ServerConfig>)>>,
 }
 
 impl TlsConfigs {
-    /// For calling a mover that has this CA.
+    /// Returns the configuration for a connection to the mover with this CA.
     ///
     /// # Errors
-    /// What is wrong with the certificates.
+    /// An invalid certificate.
     pub fn client(&self, ca_pem: &str, identity: &ClientIdentity) -> Result<Arc<ClientConfig>, TlsError> {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(config) = clients.get(ca_pem) {
@@ -38,10 +38,10 @@ impl TlsConfigs {
         Ok(config)
     }
 
-    /// For being called; the last one, if the CAs of `trust` are the same as then.
+    /// Returns the configuration for accepted connections; the cached one if `trust` has the same CAs.
     ///
     /// # Errors
-    /// What is wrong with the certificates.
+    /// An invalid certificate.
     pub fn server(&self, trust: ServerTrust) -> Result<Arc<ServerConfig>, TlsError> {
         let mut server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((cas, config)) = &*server

@@ -1,7 +1,8 @@
-//! Completion is proved: what a sink has settled is looked for by another mover of its site, where there is one.
+//! Proof of completion: another mover of the site, if there is one, confirms that files settled by a sink are
+//! there.
 //!
-//! A chunk counts only then. A mover that writes where nobody else looks, as its file system is not the site's, is found out by the
-//! first chunk that it brings to its end.
+//! A chunk counts only then. A mover whose file system is not the site's writes where no other mover sees it,
+//! and is detected with its first settled chunk.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -17,17 +18,17 @@ use super::Mover;
 use super::held::Held;
 use crate::asks::{Answer, Ask, Expected, ask};
 
-/// A look at a thousand files of a parallel file system takes its time.
+/// Timeout of an answer: a check of a thousand files on a parallel file system takes its time.
 const LOOKED_WITHIN: Duration = Duration::from_secs(15);
 
-/// Files of one question: far below a message's limit.
+/// Files in one request: far below the limit of a message.
 const FILES_AT_ONCE: usize = 1_000;
 
-/// Movers that are asked before a chunk is believed as its sink has told it: those that do not answer prove nothing.
+/// Movers that are asked before a chunk counts without a witness: movers that do not answer prove nothing.
 const WITNESSES_MAX: usize = 2;
 
 impl Mover {
-    /// The entries of a settled chunk that none but its sink sees beneath `directory`.
+    /// Returns the entries of a settled chunk that a witness does not see beneath `directory`.
     pub(super) async fn unseen(
         &self,
         held: &Held,
@@ -37,9 +38,9 @@ impl Mover {
     ) -> Vec<EntryFailure> {
         let mut others = self.movers.able(site, directory);
         others.retain(|mover| mover != sink);
-        // Who is left out is asked last: it may not answer.
+        // Movers in quarantine are asked last: they may not answer.
         others.sort_by_key(|mover| self.movers.get(mover).is_none_or(|mover| !mover.left_out.is_empty()));
-        // Nothing is put together where nobody could look for it.
+        // Without a witness the list is not needed.
         let files = if others.is_empty() { Vec::new() } else { expected(held) };
         if files.is_empty() {
             return Vec::new();
@@ -52,7 +53,7 @@ impl Mover {
         Vec::new()
     }
 
-    /// Nothing if it does not answer.
+    /// Returns the entries that a witness does not see; `None` if it does not answer.
     async fn seen_by(&self, witness: &str, directory: &str, files: &[Expected]) -> Option<Vec<EntryFailure>> {
         let mut failures = Vec::new();
         for files in files.chunks(FILES_AT_ONCE) {
@@ -72,7 +73,7 @@ impl Mover {
     }
 }
 
-/// The regular files of a chunk that have their names by it, and have not failed.
+/// Returns the regular files that got their names by a chunk, without failed ones.
 fn expected(held: &Held) -> Vec<Expected> {
     if !held.names_files() {
         return Vec::new();
@@ -103,7 +104,8 @@ fn expected(held: &Held) -> Vec<Expected> {
     files
 }
 
-/// Which of these a mover does not see. A file may have changed since it was scanned, and is no older then.
+/// Returns the files that a mover does not see. A file may have changed since the scan, but is not older
+/// then.
 pub(super) fn prove(base: &Base, directory: &Path, files: &[Expected]) -> Vec<String> {
     let is_seen = |file: &&Expected| {
         let path: Vec<u8> = percent_decode_str(&file.path).collect();

@@ -1,7 +1,7 @@
-//! Getting items, one at a time, and saying what became of them.
+//! Delivery of items, one at a time, and their acknowledgement.
 //!
-//! Requests and answers are spoken here and not left to async-nats, as its `double_ack` takes "nobody is there" for an
-//! answer, and a chunk that is believed to be acknowledged and is not would be moved again by others.
+//! Requests are made here and not by async-nats, as its `double_ack` counts "no responders" as an answer:
+//! other movers would move a chunk again that was wrongly taken for acknowledged.
 
 use std::marker::PhantomData;
 use std::time::Duration;
@@ -16,16 +16,16 @@ use crate::bus::Bus;
 use crate::error::BusError;
 use crate::store::read_record;
 
-/// What the server's last word may take beyond the time that it was asked to wait.
+/// Time for the server's answer beyond the requested wait.
 const SLACK: Duration = Duration::from_secs(2);
 
-/// No answer to "done" or "go on waiting" within this time is none.
+/// Timeout of the answer to an acknowledgement or an extension.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
-/// An item that we can't read is left to others, which may be newer.
+/// Delay of an item that this version can't read: newer movers may.
 const LEFT_FOR: Duration = Duration::from_secs(10);
 
-/// One who takes items from a queue.
+/// A source of items from a queue.
 #[derive(Clone)]
 pub struct Puller<H> {
     bus: Bus,
@@ -41,20 +41,21 @@ impl<H: Head> Puller<H> {
         Puller { bus: bus.clone(), subject, consumer, heads: PhantomData }
     }
 
-    /// The next item: one, and nothing is fetched in advance, for what lies with a slow mover would have to wait there. `None` if
-    /// there was none for as long as `wait`.
+    /// Returns the next item; `None` if there was none within `wait`. Nothing is fetched in advance: it would
+    /// wait at a slow mover.
     ///
-    /// Dropped before its end, the item that was on its way is delivered again after the queue's waiting time.
+    /// If the future is dropped before its end, an item on its way is redelivered after the ack deadline.
     ///
     /// # Errors
-    /// [`BusError::Away`] also if the queue is not there: NATS does not tell these apart.
+    /// [`BusError::Away`] also if the queue does not exist: NATS does not distinguish these cases.
     pub async fn next(&self, wait: Duration) -> Result<Option<Delivery<H>>, BusError> {
         let request = if wait.is_zero() {
             json!({ "batch": 1, "no_wait": true })
         } else {
             json!({ "batch": 1, "expires": u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX) })
         };
-        // An inbox of its own: what is delivered keeps its subject, by which async-nats would look for whoever asked.
+        // An inbox of its own: a delivered message keeps its subject, by which async-nats would look for the
+        // requester.
         let inbox = self.bus.client().new_inbox();
         let request =
             Request::new().payload(request.to_string().into()).timeout(Some(wait + SLACK)).inbox(inbox);
@@ -62,7 +63,7 @@ impl<H: Head> Puller<H> {
         connected.borrow_and_update();
         let answer = tokio::select! {
             answer = self.bus.client().send_request(self.subject.clone(), request) => answer,
-            // A new connection has new subscriptions: the old request was forgotten with the old ones.
+            // A new connection has new subscriptions: the server dropped the old request with the old ones.
             _ = connected.changed() => return Err(BusError::away(&self.consumer, &"the connection was lost")),
         };
         let message = answer.map_err(|error| self.bus.explain(BusError::away(&self.consumer, &error)))?;
@@ -102,15 +103,15 @@ impl<H: Head> Puller<H> {
     }
 }
 
-/// An item that is ours until it is acknowledged, or was not extended for too long.
+/// An item that belongs to this process until it is acknowledged, or its ack deadline is over.
 pub struct Delivery<H> {
-    /// What it says of itself.
+    /// Its description.
     pub head: H,
-    /// What it is about.
+    /// Its entry table.
     pub body: Vec<u8>,
-    /// How often it was delivered, with this time.
+    /// Number of deliveries, including the present.
     pub delivered: u64,
-    /// Its place in the stream.
+    /// Its sequence number in the stream.
     pub seq: u64,
     /// Items behind it that waited when it was delivered.
     pub behind: u64,
@@ -118,12 +119,12 @@ pub struct Delivery<H> {
 }
 
 impl<H> Delivery<H> {
-    /// Somebody had it before: parts of it may be done.
+    /// Returns true if it was delivered before: parts of the work may be done.
     pub fn is_again(&self) -> bool {
         self.delivered > 1
     }
 
-    /// The part that extends and ends the delivery, for another task than the one that works.
+    /// Returns the part that extends and ends the delivery, for another task.
     pub fn acker(&self) -> Acker {
         self.acker.clone()
     }
@@ -139,7 +140,7 @@ impl<H> Delivery<H> {
     /// See [`Acker::ack`].
     ///
     /// # Errors
-    /// If NATS does not answer: then it may be delivered again.
+    /// If NATS does not answer: then it may be redelivered.
     pub async fn ack(&self) -> Result<(), BusError> {
         self.acker.ack().await
     }
@@ -147,13 +148,13 @@ impl<H> Delivery<H> {
     /// See [`Acker::nak`].
     ///
     /// # Errors
-    /// If NATS does not answer: then it is delivered again after the queue's waiting time.
+    /// If NATS does not answer: then it is redelivered after the ack deadline.
     pub async fn nak(&self, delay: Duration) -> Result<(), BusError> {
         self.acker.nak(delay).await
     }
 }
 
-/// Says what becomes of a delivery. Each word is confirmed by the server.
+/// Extends and ends a delivery. The server confirms each message.
 #[derive(Clone)]
 pub struct Acker {
     bus: Bus,
@@ -162,7 +163,7 @@ pub struct Acker {
 }
 
 impl Acker {
-    /// It is being worked on: the time after which it is delivered again begins anew. When this returns that is so.
+    /// Extends the ack deadline, as the work continues; returns after the server's confirmation.
     ///
     /// # Errors
     /// If NATS does not answer: then it is not extended.
@@ -170,18 +171,18 @@ impl Acker {
         self.say(AckKind::Progress).await
     }
 
-    /// It is done, and is never delivered again. When this returns that is so.
+    /// Acknowledges the delivery, which is never redelivered then; returns after the server's confirmation.
     ///
     /// # Errors
-    /// If NATS does not answer: then it may be delivered again.
+    /// If NATS does not answer: then it may be redelivered.
     pub async fn ack(&self) -> Result<(), BusError> {
         self.say(AckKind::Ack).await
     }
 
-    /// It is given back, and delivered to somebody after `delay`.
+    /// Returns the item to the queue, to be redelivered after `delay`.
     ///
     /// # Errors
-    /// If NATS does not answer: then it is delivered again after the queue's waiting time.
+    /// If NATS does not answer: then it is redelivered after the ack deadline.
     pub async fn nak(&self, delay: Duration) -> Result<(), BusError> {
         self.say(AckKind::Nak(Some(delay))).await
     }

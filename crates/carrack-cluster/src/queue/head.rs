@@ -1,5 +1,5 @@
-//! What an item of work says of itself: a line of JSON in its header. What it is about is in its body, an entry table
-//! (`docs/formats/wire.md`), which nothing here looks into.
+//! Descriptions of work items: a line of JSON in a message's header. The body is an entry table
+//! (`docs/formats/wire.md`), which nothing here reads.
 
 use carrack_plan::fleet::Tried;
 use serde::{Deserialize, Serialize};
@@ -11,20 +11,21 @@ use crate::records::RECORD_VERSION;
 pub struct ScanHead {
     /// [`RECORD_VERSION`].
     pub version: u32,
-    /// The first attempt has 1. What an earlier one has published counts for nothing once there is a later one.
+    /// The attempt, from 1. Results of an earlier attempt don't count once there is a later one.
     pub attempt: u32,
 }
 
-/// A chunk, or what belongs to chunks.
+/// A chunk, or another work item for movers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChunkHead {
     /// [`RECORD_VERSION`].
     pub version: u32,
-    /// Of the scan that cut it.
+    /// The scan attempt that cut it.
     pub attempt: u32,
-    /// Of the attempt's chunks, which it is, from 0 without gaps; for `Finish` and `Discard` the file's, for `Delete` and `Close` 0.
+    /// Number among the attempt's chunks, from 0 without gaps; for `Finish` and `Discard` that of the file,
+    /// for `Delete` and `Close` 0.
     pub number: u64,
-    /// What is to be done.
+    /// The work.
     pub kind: ChunkKind,
     /// Entries in the body.
     pub entries: u64,
@@ -33,21 +34,21 @@ pub struct ChunkHead {
 }
 
 impl ChunkHead {
-    /// A head of this version.
+    /// Creates a head of this version.
     pub fn new(attempt: u32, number: u64, kind: ChunkKind, entries: u64, bytes: u64) -> ChunkHead {
         ChunkHead { version: RECORD_VERSION, attempt, number, kind, entries, bytes }
     }
 }
 
 impl ChunkHead {
-    /// What it is called among a transfer's items.
+    /// Returns the item's name among those of its transfer.
     pub(super) fn item(&self) -> String {
         format!("{}-{}-{}", self.attempt, self.kind.word(), self.number)
     }
 }
 
 impl ChunkKind {
-    /// In ids and subjects.
+    /// Returns the word for IDs and subjects.
     pub(super) fn word(self) -> &'static str {
         match self {
             ChunkKind::Files | ChunkKind::Part(_) => "chunk",
@@ -59,7 +60,7 @@ impl ChunkKind {
     }
 }
 
-/// Who has failed an item of work, as it is kept.
+/// The stored record of movers that have failed an item.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct TriedRecord {
     /// [`RECORD_VERSION`].
@@ -68,47 +69,47 @@ pub(super) struct TriedRecord {
     pub tried: Tried,
 }
 
-/// What is to be done with an item's entries.
+/// The work on an item's entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ChunkKind {
-    /// Whole files and links are to be moved.
+    /// Move whole files and links.
     Files,
-    /// A part of one large file is.
+    /// Move a part of one large file.
     Part(PartOf),
     /// All parts of this file are settled: it gets its metadata and its name.
     Finish {
         /// [`PartOf::file`].
         file: u64,
     },
-    /// A part of this file has failed: its temporary name goes.
+    /// A part of this file has failed: remove its temporary file.
     Discard {
         /// [`PartOf::file`].
         file: u64,
     },
-    /// Everything is settled: what the source has not goes at the destination. A mover of an older version can't read it, and leaves it
-    /// to others.
+    /// Everything is settled: remove the destination entries that the source lacks. A mover of an older
+    /// version can't read this item, and leaves it to others.
     Delete,
-    /// Everything is settled: directories get their metadata, and the journals go.
+    /// Everything is settled: directories get their metadata, and journals are removed.
     Close,
 }
 
-/// Which part of which large file.
+/// A part of a large file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PartOf {
-    /// The file: the number of the chunk that is its first part.
+    /// The file: the number of the chunk with its first part.
     pub file: u64,
-    /// Which part, from 0.
+    /// Index of the part, from 0.
     pub index: u32,
-    /// How many there are.
+    /// Number of all parts.
     pub count: u32,
-    /// Where it begins.
+    /// Offset of the part.
     pub offset: u64,
-    /// Its bytes.
+    /// Length of the part in bytes.
     pub len: u64,
 }
 
-/// What can stand in an item's header.
+/// A description in an item's header.
 pub trait Head: Serialize + serde::de::DeserializeOwned + Send + Sync + 'static {}
 
 impl Head for ScanHead {}

@@ -1,8 +1,8 @@
-//! A transfer's work: scans, chunks, and what is kept for its end.
+//! A transfer's work: scans, chunks, and messages for its end.
 //!
-//! All of it lies in one stream. Scans and chunks are pulled, one at a time, by whoever has time for them, and are delivered again when
-//! nobody acknowledges them; the directories and the large files' entries are only read. What is acknowledged is
-//! [trimmed](Queue::trim) now and then, so that the stream holds no more than what is left to do.
+//! All are in one stream. Movers pull scans and chunks, one at a time, and unacknowledged ones are
+//! redelivered; directories and the large files' entries are only read. Acknowledged messages are
+//! [trimmed](Queue::trim) periodically, so that the stream holds only the remaining work.
 
 mod delivery;
 mod head;
@@ -28,53 +28,54 @@ use crate::records::{RECORD_VERSION, is_name};
 use crate::store::{Pages, last_of_each, read_record, write_record};
 use crate::subjects::WorkKind;
 
-/// A chunk that nobody extends or acknowledges for so long is delivered again.
+/// The ack deadline: a chunk that is neither extended nor acknowledged within it is redelivered.
 pub const ACK_WAIT: Duration = Duration::from_secs(30);
 
-/// Chunks that may be out at the same time: more than any fleet has pairs, each with a few.
+/// Chunks that may be delivered at the same time: more than any fleet has pairs, with a few each.
 const OUT_MAX: i64 = 100_000;
 
 /// Pairs that may wait for a chunk at the same time.
 const WAITING_MAX: i64 = 20_000;
 
-/// What the scan is called among a transfer's items.
+/// The name of the scan among a transfer's items.
 const SCAN_ITEM: &str = "scan";
 
-/// The name for all of a transfer's items: of a mover that can't read or write there at all.
+/// The name for all of a transfer's items: for a mover that can't read or write there at all.
 const ALL_ITEMS: &str = "all";
 
 const ATTEMPT: &str = "Carrack-Attempt";
 
-/// How much there is of a kind of work. The server counts what was just published a moment later: for people and for what may be late,
-/// and not to tell that everything is done. The log tells that.
+/// Counts of a kind of work. The server counts new messages a moment late: this is for people and for
+/// decisions that may be late, and does not tell that everything is done. The log tells that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pending {
-    /// Items that nobody was given yet.
+    /// Items that were never delivered.
     pub waiting: u64,
-    /// Items that somebody has.
+    /// Delivered items without an acknowledgement.
     pub out: u64,
-    /// All messages of the stream up to this one are acknowledged, or none of these.
+    /// All messages of the stream up to this sequence number are acknowledged.
     pub floor: u64,
 }
 
 impl Pending {
-    /// Items that are not acknowledged.
+    /// Returns the number of unacknowledged items.
     pub fn left(&self) -> u64 {
         self.waiting + self.out
     }
 }
 
-/// Reads the directories of one attempt, some messages at a time.
+/// A reader of one attempt's directories, some messages at a time.
 pub struct Dirs {
     pages: Pages,
     attempt: u32,
 }
 
 impl Dirs {
-    /// The next tables; `None` if there are no more. After an error the same ones can be asked for again.
+    /// Returns the next tables; `None` if there are no more. After an error a further call asks for the same
+    /// ones.
     ///
     /// # Errors
-    /// If NATS does not let us, or does not answer.
+    /// If NATS refuses, or does not answer.
     pub async fn next(&mut self) -> Result<Option<Vec<Vec<u8>>>, BusError> {
         let Some(page) = self.pages.next().await? else { return Ok(None) };
         let of_attempt = |message: &StreamMessage| {
@@ -94,8 +95,10 @@ pub struct Queue {
 }
 
 impl Queue {
+    /// Opens a transfer's work.
+    ///
     /// # Errors
-    /// If `transfer` is no name.
+    /// If `transfer` is no valid name, or NATS does not answer.
     pub async fn open(bus: &Bus, transfer: &str) -> Result<Queue, BusError> {
         if !is_name(transfer) {
             return Err(BusError::BadName(transfer.to_owned()));
@@ -105,15 +108,15 @@ impl Queue {
         Ok(Queue { bus: bus.clone(), transfer: transfer.to_owned(), stream })
     }
 
-    /// The transfer's id.
+    /// Returns the transfer's ID.
     pub fn transfer(&self) -> &str {
         &self.transfer
     }
 
-    /// Makes what scans and chunks are pulled from. Again and again is the same as once.
+    /// Creates the consumers of scans and chunks. Further calls change nothing.
     ///
     /// # Errors
-    /// If NATS does not let us.
+    /// If NATS refuses.
     pub async fn prepare(&self, ack_wait: Duration) -> Result<(), BusError> {
         let names = self.bus.names();
         let scans = names.work_kind(&self.transfer, WorkKind::Scan);
@@ -123,7 +126,7 @@ impl Queue {
         try_join_all(made).await.map(|_| ())
     }
 
-    /// Publishes a scan. The same attempt again within two minutes is the same message.
+    /// Publishes a scan. The same attempt within two minutes counts as the same message.
     ///
     /// # Errors
     /// If NATS does not take it.
@@ -131,22 +134,22 @@ impl Queue {
         self.publisher().publish_scan(head).await
     }
 
-    /// One that publishes many items, many of them at the same time.
+    /// Returns a publisher for many items at the same time.
     pub fn publisher(&self) -> Publisher {
         Publisher::new(&self.bus, &self.transfer)
     }
 
-    /// Where scans come from.
+    /// Returns the source of scans.
     pub fn scans(&self) -> Puller<ScanHead> {
         Puller::new(&self.bus, self.scan_consumer())
     }
 
-    /// Where chunks come from.
+    /// Returns the source of chunks.
     pub fn chunks(&self) -> Puller<ChunkHead> {
         Puller::new(&self.bus, self.chunk_consumer())
     }
 
-    /// How many scans there are.
+    /// Returns the counts of scans.
     ///
     /// # Errors
     /// [`BusError::Missing`] if the queue was never prepared, or was removed.
@@ -154,7 +157,7 @@ impl Queue {
         self.pending_of(&self.scan_consumer()).await
     }
 
-    /// How many chunks there are.
+    /// Returns the counts of chunks.
     ///
     /// # Errors
     /// [`BusError::Missing`] if the queue was never prepared, or was removed.
@@ -162,10 +165,10 @@ impl Queue {
         self.pending_of(&self.chunk_consumer()).await
     }
 
-    /// Removes the chunks that are acknowledged, up to the first that is not; returns how many.
+    /// Removes acknowledged chunks up to the first unacknowledged one; returns their number.
     ///
     /// # Errors
-    /// If NATS does not let us, or does not answer.
+    /// If NATS refuses, or does not answer.
     pub async fn trim(&self) -> Result<u64, BusError> {
         let floor = self.pending_chunks().await?.floor;
         if floor == 0 {
@@ -176,14 +179,14 @@ impl Queue {
         purged.map(|purged| purged.purged).map_err(|error| self.failed(&error))
     }
 
-    /// What an attempt's scan has published of directories, in that order. It makes no consumer.
+    /// Returns the directories that an attempt's scan has published, in its order. Makes no consumer.
     pub fn dirs(&self, attempt: u32) -> Dirs {
         let names = self.bus.names();
         let subject = names.work_kind(&self.transfer, WorkKind::Dirs);
         Dirs { pages: Pages::new(&self.bus, names.work(), subject), attempt }
     }
 
-    /// A large file's entry, as the scan has published it.
+    /// Returns a large file's entry, as the scan has published it.
     ///
     /// # Errors
     /// If NATS does not answer.
@@ -196,7 +199,7 @@ impl Queue {
         }
     }
 
-    /// Movers that have failed a chunk, or can't serve the transfer at all.
+    /// Returns the movers that have failed a chunk, or can't serve the transfer at all.
     ///
     /// # Errors
     /// If NATS does not answer.
@@ -204,7 +207,7 @@ impl Queue {
         self.tried_at(&head.item()).await
     }
 
-    /// The same of the scan.
+    /// Returns the same for the scan.
     ///
     /// # Errors
     /// If NATS does not answer.
@@ -212,7 +215,7 @@ impl Queue {
         self.tried_at(SCAN_ITEM).await
     }
 
-    /// Notes who has failed a chunk.
+    /// Stores the movers that have failed a chunk.
     ///
     /// # Errors
     /// If NATS does not take it.
@@ -220,7 +223,7 @@ impl Queue {
         self.note_tried_at(&head.item(), tried).await
     }
 
-    /// Notes who has failed the scan.
+    /// Stores the movers that have failed the scan.
     ///
     /// # Errors
     /// If NATS does not take it.
@@ -228,7 +231,7 @@ impl Queue {
         self.note_tried_at(SCAN_ITEM, tried).await
     }
 
-    /// Notes that a mover can't read, or write, where the transfer is: others do not wait for it.
+    /// Stores that a mover can't read, or write, at the transfer's place: others do not wait for it.
     ///
     /// # Errors
     /// If NATS does not take it.
@@ -268,10 +271,10 @@ impl Queue {
         self.bus.store(what, subject, HeaderMap::new(), write_record(what, &record)?).await.map(|_| ())
     }
 
-    /// Removes everything of the transfer's work.
+    /// Removes all of the transfer's work.
     ///
     /// # Errors
-    /// If NATS does not let us, or does not answer; what is left can be removed by another try.
+    /// If NATS refuses, or does not answer; another call can remove the rest.
     pub async fn remove(&self) -> Result<(), BusError> {
         // Another manager may have been faster.
         let consumers = [self.chunk_consumer(), self.scan_consumer()];
@@ -292,7 +295,7 @@ impl Queue {
             deliver_policy: DeliverPolicy::All,
             ack_policy: AckPolicy::Explicit,
             ack_wait,
-            // Again and again: a chunk is over when it is settled, and not when it was tried often.
+            // Unlimited: a chunk is over when it is settled, and not after some number of attempts.
             max_deliver: -1,
             filter_subject,
             max_ack_pending: OUT_MAX,

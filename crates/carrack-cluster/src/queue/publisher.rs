@@ -1,4 +1,5 @@
-//! Publishing many items: each is kept when its answer has come, and many wait for theirs at the same time.
+//! Publication of many items: each is stored once its answer has arrived, and many wait for their answers at
+//! the same time.
 
 use std::time::{Duration, Instant};
 
@@ -16,17 +17,19 @@ use crate::subjects::WorkKind;
 pub(super) const HEAD: &str = "Carrack-Head";
 const MESSAGE_ID: &str = "Nats-Msg-Id";
 
-/// Messages on their way at most. With tables of 512 KiB that is 32 MiB, and a round trip of 100 ms still lets 640 a second through.
+/// Upper bound of unanswered messages. With tables of 512 KiB that is 32 MiB, and a round trip of 100 ms
+/// still permits 640 a second.
 const ON_THEIR_WAY: usize = 64;
 
-/// How long a message is sent again and again. Its id keeps what was only not answered from being there twice.
+/// Time for which a message is retried. By its ID the server drops the duplicate of a stored but unanswered
+/// message.
 const PATIENCE: Duration = Duration::from_secs(60);
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
 
-/// What a message needs beside its body: subject, head, other headers.
+/// Bytes of a message without its body: subject, head, other headers.
 const BESIDE_BODY: usize = 4 * 1024;
 
-/// Publishes a transfer's items. What was published is kept only once [`Publisher::flush`] has said so.
+/// Publishes a transfer's items. An item is only stored for sure after [`Publisher::flush`].
 pub struct Publisher {
     bus: Bus,
     transfer: String,
@@ -38,15 +41,15 @@ impl Publisher {
         Publisher { bus: bus.clone(), transfer: transfer.to_owned(), on_their_way: JoinSet::new() }
     }
 
-    /// The most bytes that a body may have.
+    /// Returns the size limit of a body.
     pub fn body_max(&self) -> usize {
         self.bus.max_payload().saturating_sub(BESIDE_BODY)
     }
 
-    /// A scan; kept when this returns.
+    /// Publishes a scan; it is stored when this returns.
     ///
     /// # Errors
-    /// If NATS does not take it, or any before it.
+    /// If NATS does not take it, or any item before it.
     pub async fn publish_scan(&mut self, head: &ScanHead) -> Result<(), BusError> {
         let subject = self.bus.names().work_kind(&self.transfer, WorkKind::Scan);
         let id = format!("{}-{}-scan", self.transfer, head.attempt);
@@ -54,40 +57,40 @@ impl Publisher {
         self.flush().await
     }
 
-    /// A chunk, or another item for movers. Waits while too many are on their way.
+    /// Publishes a chunk, or another item for movers. Waits while too many are unanswered.
     ///
     /// # Errors
-    /// If the table is too large, or NATS has not taken one of those before.
+    /// If the table is too large, or NATS has not taken an earlier item.
     pub async fn publish_chunk(&mut self, head: &ChunkHead, table: Vec<u8>) -> Result<(), BusError> {
         let subject = self.bus.names().chunks(&self.transfer);
         let id = format!("{}-{}-{}-{}", self.transfer, head.attempt, head.kind.word(), head.number);
         self.publish(subject, id, Some(write_head(head)?), head.attempt, table).await
     }
 
-    /// Directories; `number` tells this attempt's messages of them apart.
+    /// Publishes directories; `number` distinguishes this attempt's messages of them.
     ///
     /// # Errors
-    /// If the table is too large, or NATS has not taken one of those before.
+    /// If the table is too large, or NATS has not taken an earlier item.
     pub async fn publish_dirs(&mut self, attempt: u32, number: u64, table: Vec<u8>) -> Result<(), BusError> {
         let subject = self.bus.names().work_kind(&self.transfer, WorkKind::Dirs);
         let id = format!("{}-{attempt}-dirs-{number}", self.transfer);
         self.publish(subject, id, None, attempt, table).await
     }
 
-    /// The entry of a large file, for [`Queue::read_large`](super::Queue::read_large).
+    /// Publishes the entry of a large file, for [`Queue::read_large`](super::Queue::read_large).
     ///
     /// # Errors
-    /// If the table is too large, or NATS has not taken one of those before.
+    /// If the table is too large, or NATS has not taken an earlier item.
     pub async fn publish_large(&mut self, attempt: u32, file: u64, table: Vec<u8>) -> Result<(), BusError> {
         let subject = self.bus.names().large(&self.transfer, attempt, file);
         let id = format!("{}-{attempt}-large-{file}", self.transfer);
         self.publish(subject, id, None, attempt, table).await
     }
 
-    /// Waits until all that were published are kept.
+    /// Waits until all published items are stored.
     ///
     /// # Errors
-    /// The first of what went wrong with any of them since the last time.
+    /// The first error of any item since the last call.
     pub async fn flush(&mut self) -> Result<(), BusError> {
         let mut first = Ok(());
         while let Some(done) = self.on_their_way.join_next().await {

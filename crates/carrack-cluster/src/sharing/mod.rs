@@ -1,5 +1,5 @@
-//! Sharing a site's targets in a fleet: which manager has the meta-server of a site (`carrack_sharing`), how movers ask it over NATS, and an
-//! operator's way to look at its targets.
+//! Sharing of a site's targets in a fleet: the manager with the meta-server of a site (`carrack_sharing`),
+//! the movers' exchange with it over NATS, and an operator's view of its targets.
 
 mod over_nats;
 pub(crate) mod site;

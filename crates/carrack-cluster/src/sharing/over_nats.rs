@@ -1,4 +1,4 @@
-//! A mover's way to the meta-server of its site.
+//! A mover's exchange with the meta-server of its site.
 
 use std::io;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use crate::bus::Bus;
 use crate::records::RECORD_VERSION;
 use crate::store::{read_record, write_record};
 
-/// An answer that has not come by then is not waited for: the next batch says everything again.
+/// Timeout of an answer: the next batch repeats everything.
 const ANSWER_WITHIN: Duration = Duration::from_millis(500);
 
-/// Asks over NATS. Made by a task, used by a session's thread.
+/// An exchange over NATS. Created by a task, used by a session's thread.
 pub(crate) struct OverNats {
     bus: Bus,
     subject: String,
@@ -24,11 +24,11 @@ pub(crate) struct OverNats {
 }
 
 impl OverNats {
-    /// To the meta-server of `site`; nothing if no manager shares its targets out, or NATS does not say.
+    /// Finds the meta-server of `site`; `None` if no manager shares its targets, or NATS does not answer.
     pub(crate) async fn find(bus: &Bus, site: &str) -> Option<OverNats> {
         let (subject, runtime) = (bus.names().grants(site), Handle::current());
         let way = OverNats { bus: bus.clone(), subject, runtime };
-        // One that nobody sends is refused, by whoever is there.
+        // An empty batch is refused by any meta-server, which proves its presence.
         way.ask(&Batch::default()).await.is_ok().then_some(way)
     }
 

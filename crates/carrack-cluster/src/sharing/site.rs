@@ -1,8 +1,9 @@
-//! The meta-server of a fleet's site: one manager has it, by a lease, and answers the site's movers (L10), and whoever wants to see the
-//! targets. While it has the lease it measures what computation does to them (L11).
+//! The meta-server of a fleet's site: one manager runs it, by a lease, and answers the site's movers (L10),
+//! and operators who look at the targets. While it has the lease it measures the load that computation puts
+//! on them (L11).
 //!
-//! Nothing of it is kept on NATS: the next manager that gets the lease listens to what the movers hold, and goes on from there, by the
-//! settings that it has itself.
+//! Its state is not stored on NATS: the next manager with the lease learns the grants from the movers, and
+//! continues with its own settings.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,25 +27,25 @@ use crate::store::{read_record, write_record};
 use carrack_sharing::health::HealthThread;
 use carrack_sharing::{MetaServer, SiteSharing};
 
-/// How often a manager looks whether a site's lease is free.
+/// Interval at which a manager tries to get a site's lease.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// What a site's meta-server says.
+/// An answer of a site's meta-server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Reply {
-    /// To a batch.
+    /// The answer to a batch.
     Granted(Answer),
-    /// It does not answer that: the words are for people.
+    /// A refusal, worded for people.
     Refused(String),
 }
 
-/// The key of a site's lease, beside those of transfers, which are hexadecimal.
+/// Returns the key of a site's lease. It can't be a transfer's, as those are hexadecimal.
 fn lease_of(site: &str) -> String {
     format!("sharing-{site}")
 }
 
-/// Has this manager share the targets of a site out whenever no other one does, until `stop` turns true.
+/// Shares the targets of a site whenever no other manager does, until `stop` turns true.
 pub(crate) async fn run(
     bus: Bus,
     share: SiteSharing,
@@ -56,7 +57,7 @@ pub(crate) async fn run(
     let mut looks = tokio::time::interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut trouble = None;
-    // Who has served has heard that it is to end, and does not hear it again.
+    // `stop` may have turned true while it served, and does not change again.
     while !*stop.borrow() {
         tokio::select! {
             _ = looks.tick() => {}
@@ -70,7 +71,7 @@ pub(crate) async fn run(
             Ok(None) => Ok(()),
             Err(error) => Err(error),
         };
-        // Once for as long as it is the same.
+        // A repeated error is reported once.
         let told = served.err().map(|error| error.to_string());
         if told != trouble {
             told.iter().for_each(|text| say(format!("sharing {site}: {text}")));
@@ -79,7 +80,7 @@ pub(crate) async fn run(
     }
 }
 
-/// Answers for as long as the lease is sure, or until told to end.
+/// Answers as long as the lease is sure, or until `stop` turns true.
 async fn serve(
     bus: &Bus,
     share: &SiteSharing,
@@ -120,7 +121,7 @@ fn measure(share: &SiteSharing, server: &Arc<MetaServer>, say: &Say) -> Option<H
         .ok()
 }
 
-/// Whoever asked and hears nothing asks again.
+/// Sends an answer. If it is lost, the client asks again.
 async fn answer<T: Serialize>(bus: &Bus, message: Message, reply: impl Fn(&[u8]) -> T) {
     let Some(reply_to) = message.reply else { return };
     let reply = Versioned { version: RECORD_VERSION, body: reply(&message.payload) };

@@ -1,7 +1,8 @@
-//! A look at the storage targets of a fleet's site, over NATS: what the site's meta-server shows, and how one asks it.
+//! A view of the storage targets of a fleet's site, over NATS: the answers of the site's meta-server, and the
+//! requests for them.
 //!
-//! A site may have more targets than a message has room for: they are asked for in pages, each of which goes on after the last name of
-//! the one before.
+//! A site may have more targets than fit in a message: they are requested in pages, each of which begins
+//! after the last name of the page before.
 
 use std::time::Duration;
 
@@ -16,64 +17,64 @@ use crate::records::{RECORD_VERSION, is_name};
 use crate::store::{read_record, write_record};
 use carrack_sharing::MetaServer;
 
-/// Bytes of targets in a page, but for those of its last one: a quarter of what NATS carries unless it is told otherwise. A target
-/// that every client there can be waits for has as much again, or twice that.
+/// Bytes of targets in a page, without its last target: a quarter of NATS's default limit. A target for which
+/// every possible client waits takes the same size again, or twice that.
 const PAGE_BYTES: usize = 256 << 10;
 
-/// Pages that one asks for: what 65,536 targets need with ten clients at each of them.
+/// Upper bound of requested pages: for 65,536 targets with ten clients each.
 const PAGES_MAX: usize = 512;
 
-/// An answer that has not come by then does not come.
+/// Timeout of an answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
-/// What one wants to see.
+/// A request for targets.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Question {
-    /// A target's or a file system's name; all if it is empty.
+    /// A target's or a file system's name; all if empty.
     fs: String,
-    /// The last name that was seen; empty at first.
+    /// The last name of the page before; empty at first.
     after: String,
 }
 
-/// What a site's meta-server shows.
+/// An answer of a site's meta-server.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Shown {
     /// A page.
     Page {
-        /// By name.
+        /// The targets, by name.
         targets: Vec<TargetView>,
-        /// Whether there are more.
+        /// True if there are more.
         goes_on: bool,
     },
-    /// It does not answer that: the words are for people.
+    /// A refusal, worded for people.
     Refused(String),
 }
 
-/// Why a site's targets can't be seen.
+/// An error of showing a site's targets.
 #[derive(Debug, thiserror::Error)]
 pub enum SiteTargetsError {
-    /// No manager does it, or none that can be asked.
+    /// No manager shares them, or none that can be asked.
     #[error("nobody shares out the storage targets of site {0}")]
     Nobody(String),
-    /// The meta-server does not answer that.
+    /// The meta-server refuses the request.
     #[error("the meta-server of site {site}: {reason}")]
     Refused {
-        /// Which site's.
+        /// The site.
         site: String,
-        /// Its words.
+        /// The server's words.
         reason: String,
     },
-    /// There are more than one can look at.
+    /// There are more than the limit of pages.
     #[error("site {0} has more targets than are listed at once")]
     TooMany(String),
-    /// NATS does not carry it.
+    /// An error of NATS.
     #[error(transparent)]
     Bus(#[from] BusError),
 }
 
 impl SiteTargetsError {
-    /// What the one who looks can do.
+    /// Returns a hint for the operator.
     pub fn hint(&self) -> Option<String> {
         match self {
             SiteTargetsError::Nobody(site) => Some(format!(
@@ -86,7 +87,7 @@ impl SiteTargetsError {
     }
 }
 
-/// What a meta-server shows to whoever sent this. Clients are as they call themselves.
+/// Answers a request. Clients appear under their own names.
 pub(super) fn shown(server: &MetaServer, payload: &[u8]) -> Shown {
     let Question { fs, after } = match read_record::<Versioned<Question>>("a question", payload) {
         Ok(question) => question.body,
@@ -105,15 +106,15 @@ pub(super) fn shown(server: &MetaServer, payload: &[u8]) -> Shown {
     Shown::Page { targets: page, goes_on: false }
 }
 
-/// A host's clients begin with its name anyhow.
+/// Removes the caller's name: a host's clients begin with its name anyhow.
 fn without_caller(client: &mut String) {
     if let Some((_, own)) = client.split_once('/') {
         *client = own.to_owned();
     }
 }
 
-/// The targets of `site` that somebody speaks of, or whose load is told, by name; `fs` is a target's or a file system's name, all if it
-/// is empty.
+/// Returns the targets of `site` with clients or a known load, by name; `fs` is a target's or a file system's
+/// name, all if it is empty.
 ///
 /// # Errors
 /// [`SiteTargetsError`].

@@ -1,6 +1,7 @@
-//! A stream from its end: the latest messages first, without a consumer.
+//! Reading a stream from its end: the latest messages first, without a consumer.
 //!
-//! NATS reads forwards only. So a window of numbers before what was seen is read, twice as many each time: what has gone leaves gaps.
+//! NATS reads forwards only. So windows of sequence numbers before the known ones are read, each twice as
+//! wide as the last: removed messages leave gaps.
 
 use async_nats::jetstream::message::StreamMessage;
 
@@ -9,7 +10,8 @@ use super::snapshot::last_of_all;
 use crate::bus::Bus;
 use crate::error::BusError;
 
-/// Up to so many messages before the one numbered `before` (with `None`, of all), the latest first, that `keep` keeps.
+/// Returns up to `most` messages before the number `before` (with `None`, of all) that `keep` accepts, the
+/// latest first.
 pub(super) async fn latest(
     bus: &Bus,
     stream: &str,
@@ -35,7 +37,7 @@ pub(super) async fn latest(
     Ok(found)
 }
 
-/// Those from `begin` on that come before `end`.
+/// Returns the messages from `begin` to before `end`.
 async fn window(
     bus: &Bus,
     stream: &str,

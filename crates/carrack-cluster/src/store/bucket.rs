@@ -1,7 +1,7 @@
-//! A bucket of records: JSON under keys, each with the revision that compare-and-swap goes by.
+//! A bucket of records: JSON under keys, each with a revision for compare-and-swap.
 //!
-//! The wire is that of every NATS client's key-value store. It is spoken here because roles may do no more than they need:
-//! nothing here asks for what an account has, or makes consumers to read one key.
+//! The wire format is that of every NATS client's key-value store. It is implemented here so that roles need
+//! few permissions: no request asks for account information, or makes a consumer to read one key.
 
 use std::marker::PhantomData;
 
@@ -17,20 +17,21 @@ use crate::bus::{Bus, LEASE};
 use crate::error::BusError;
 use crate::subjects::BucketName;
 
-/// A header that says what became of a key; a value has none.
+/// The header of a marker that a key has ended; a value has none.
 pub(super) const OPERATION: &str = "KV-Operation";
 /// The server's own marker of a key that has ended.
 pub(super) const MARKER: &str = "Nats-Marker-Reason";
 const EXPECTED: &str = "Nats-Expected-Last-Subject-Sequence";
 const TTL: &str = "Nats-TTL";
 
-/// Seconds that the mark of a deleted key stays where keys last: long enough for every watcher.
+/// Seconds for which the marker of a deleted key stays in buckets without expiry: long enough for every
+/// watcher.
 const DELETED_STAYS_S: u64 = 60;
 
 /// The filter of all keys.
 const EVERYTHING: &str = ">";
 
-/// One key and what is kept under it.
+/// A key with its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry<T> {
     pub key: String,
@@ -64,12 +65,12 @@ impl<T: Serialize + DeserializeOwned> Bucket<T> {
         &self.bus
     }
 
-    /// Whatever is there.
+    /// Writes a value, independent of the present one.
     pub(crate) async fn put(&self, key: &str, value: &T) -> Result<u64, BusError> {
         self.write(key, HeaderMap::new(), write_record(&self.place(key), value)?).await
     }
 
-    /// Only if nothing is there: [`BusError::Exists`].
+    /// Writes a value only if the key has none, else [`BusError::Exists`].
     pub(crate) async fn create(&self, key: &str, value: &T) -> Result<u64, BusError> {
         let first = match self.update(key, value, 0).await {
             Err(BusError::Conflict(_)) => self.last(key).await?,
@@ -77,7 +78,7 @@ impl<T: Serialize + DeserializeOwned> Bucket<T> {
         };
         let exists = || BusError::Exists(self.place(key));
         match first {
-            // What was deleted, or has ended, has left a mark with a revision of its own.
+            // A deleted or expired key has left a marker with a revision of its own.
             Some(message) if is_mark(&message.headers) => {
                 match self.update(key, value, message.sequence).await {
                     Err(BusError::Conflict(_)) => Err(exists()),
@@ -88,14 +89,14 @@ impl<T: Serialize + DeserializeOwned> Bucket<T> {
         }
     }
 
-    /// Only if what is there has this revision: [`BusError::Conflict`].
+    /// Writes a value only if the present one has this revision, else [`BusError::Conflict`].
     pub(crate) async fn update(&self, key: &str, value: &T, revision: u64) -> Result<u64, BusError> {
         let mut headers = HeaderMap::new();
         headers.insert(EXPECTED, revision.to_string().as_str());
         self.write(key, headers, write_record(&self.place(key), value)?).await
     }
 
-    /// With a revision, only if what is there has it.
+    /// Deletes a key; with a revision, only if the value has it.
     pub(crate) async fn delete(&self, key: &str, revision: Option<u64>) -> Result<(), BusError> {
         let mut headers = HeaderMap::new();
         headers.insert(OPERATION, "DEL");
@@ -106,7 +107,8 @@ impl<T: Serialize + DeserializeOwned> Bucket<T> {
         self.write(key, headers, Vec::new()).await.map(|_| ())
     }
 
-    /// The revision of what is there, and when it was kept: in milliseconds since 1970, by the server's clock.
+    /// Returns the revision of a key, and the time of its storage in milliseconds since 1970, by the server's
+    /// clock.
     pub(crate) async fn kept_at(&self, key: &str) -> Result<Option<(u64, i64)>, BusError> {
         let kept = self.last(key).await?;
         let at_ms = |message: &StreamMessage| (message.time.unix_timestamp_nanos() / 1_000_000) as i64;
@@ -123,7 +125,8 @@ impl<T: Serialize + DeserializeOwned> Bucket<T> {
         }
     }
 
-    /// All whose keys fit `filter`, in the order of their last change; what can't be read is left out. It makes no consumer.
+    /// Returns all entries whose keys match `filter`, in the order of their last change, without unreadable
+    /// ones. Makes no consumer.
     pub(crate) async fn all(&self, filter: &str) -> Result<Vec<Entry<T>>, BusError> {
         let names = self.bus.names();
         let stream = names.bucket_stream(self.name);
@@ -131,7 +134,7 @@ impl<T: Serialize + DeserializeOwned> Bucket<T> {
         Ok(messages.iter().filter_map(|message| self.entry_of(message)).collect())
     }
 
-    /// Those of these keys that are there, in no order. It makes no consumer.
+    /// Returns those of these keys that exist, in no order. Makes no consumer.
     pub(crate) async fn some(&self, keys: impl Iterator<Item = &str>) -> Result<Vec<Entry<T>>, BusError> {
         let names = self.bus.names();
         let subjects: Vec<String> = keys.map(|key| names.key(self.name, key)).collect();
@@ -139,8 +142,8 @@ impl<T: Serialize + DeserializeOwned> Bucket<T> {
         Ok(messages.iter().filter_map(|message| self.entry_of(message)).collect())
     }
 
-    /// What was put last before the revision `before` (with `None`, of all) and is there: the latest first, `most` at most. It makes
-    /// no consumer.
+    /// Returns at most `most` existing entries whose last revision is below `before` (with `None`, of all),
+    /// the latest first. Makes no consumer.
     pub(crate) async fn latest(&self, before: Option<u64>, most: usize) -> Result<Vec<Entry<T>>, BusError> {
         let names = self.bus.names();
         let (stream, filter) = (names.bucket_stream(self.name), self.subjects(EVERYTHING));
@@ -149,14 +152,15 @@ impl<T: Serialize + DeserializeOwned> Bucket<T> {
         Ok(messages.iter().filter_map(|message| self.entry_of(message)).collect())
     }
 
-    /// All that are there from this revision on, some at a time in the order of their last change. It makes no consumer.
+    /// Returns a reader of all entries from this revision on, in the order of their last change. Makes no
+    /// consumer.
     pub(crate) fn entries(&self, from: u64) -> Entries<'_, T> {
         let names = self.bus.names();
         let pages = Pages::new(&self.bus, names.bucket_stream(self.name), self.subjects(EVERYTHING));
         Entries { bucket: self, pages: pages.starting(from) }
     }
 
-    /// All keys that are there, readable or not.
+    /// Returns all existing keys, readable or not.
     pub(crate) async fn keys(&self) -> Result<Vec<String>, BusError> {
         let names = self.bus.names();
         let stream = names.bucket_stream(self.name);
@@ -165,7 +169,7 @@ impl<T: Serialize + DeserializeOwned> Bucket<T> {
         Ok(there.filter_map(|message| self.key_of(message).map(str::to_owned)).collect())
     }
 
-    /// The keys that fit `filter`, as they are and as they change.
+    /// Watches the keys that match `filter`, present and later ones.
     pub(crate) async fn watch(&self, filter: &str) -> Result<Watch<T>, BusError> {
         let names = self.bus.names();
         let (stream, subject) = (names.bucket_stream(self.name), names.key(self.name, filter));
@@ -173,7 +177,8 @@ impl<T: Serialize + DeserializeOwned> Bucket<T> {
         Ok(Watch::new(tail, names.key(self.name, "")))
     }
 
-    /// Any copy may answer, and one may be behind: who compares and swaps finds out, and reads again.
+    /// Returns the last message of a key. Any replica may answer, and one may lag: compare-and-swap detects
+    /// that, and its caller reads again.
     async fn last(&self, key: &str) -> Result<Option<StreamMessage>, BusError> {
         let place = self.place(key);
         let subject = self.bus.names().key(self.name, key);
@@ -198,8 +203,9 @@ impl<T: Serialize + DeserializeOwned> Bucket<T> {
         Some(Entry { key: key.to_owned(), value, revision: message.sequence })
     }
 
-    /// What the bucket's stream has under a filter of keys. There is nothing but keys in it, and that it is asked for everything a server sees
-    /// by this word only: with the subjects of all keys it would look at each of them for each message.
+    /// Returns the stream's subjects for a filter of keys. The stream has nothing but keys, and only this
+    /// wildcard tells the server that everything is requested: with the subjects of all keys it would match
+    /// each message against each of them.
     fn subjects(&self, filter: &str) -> String {
         if filter == EVERYTHING { EVERYTHING.to_owned() } else { self.bus.names().key(self.name, filter) }
     }
@@ -220,7 +226,7 @@ impl<T: Serialize + DeserializeOwned> Bucket<T> {
     }
 }
 
-/// Reads a bucket some entries at a time.
+/// A reader of a bucket, some entries at a time.
 pub(crate) struct Entries<'a, T> {
     bucket: &'a Bucket<T>,
     pages: Pages,
@@ -229,14 +235,14 @@ pub(crate) struct Entries<'a, T> {
 /// Some entries.
 pub(crate) struct Page<T> {
     pub entries: Vec<Entry<T>>,
-    /// Keys that have a value which can't be read.
+    /// Keys with an unreadable value.
     pub unreadable: Vec<String>,
-    /// Up to this revision everything was read.
+    /// Last revision that was read.
     pub last: u64,
 }
 
 impl<T: Serialize + DeserializeOwned> Entries<'_, T> {
-    /// The next ones; `None` if there are no more.
+    /// Returns the next entries; `None` if there are no more.
     pub(crate) async fn next(&mut self) -> Result<Option<Page<T>>, BusError> {
         let Some(messages) = self.pages.next().await? else { return Ok(None) };
         let last = messages.last().map_or(0, |message| message.sequence);

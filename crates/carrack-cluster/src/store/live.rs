@@ -1,4 +1,4 @@
-//! A map of what is in a bucket, kept up by a task of its own.
+//! A map of a bucket's entries, which a task of its own keeps up to date.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -13,10 +13,10 @@ use super::{Bucket, Entry, Seen, Watch};
 use crate::bus::Bus;
 use crate::error::BusError;
 
-/// How often the clock is looked at.
+/// Interval of checks for expired entries.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// What is gone is remembered for so long: a process that is cut off for a while comes back.
+/// Time for which a removed entry is remembered: a process that was cut off for a while comes back.
 const LATELY: Duration = Duration::from_secs(60);
 
 /// The map. Ends with its last owner.
@@ -28,13 +28,13 @@ pub(crate) struct Live<T> {
 
 struct Entries<T> {
     there: BTreeMap<String, Known<T>>,
-    /// What is not there any more, since when.
+    /// Removed entries, with the time of removal.
     gone: BTreeMap<String, Known<T>>,
 }
 
 struct Known<T> {
     value: Arc<T>,
-    /// When it was put, or was seen to be gone.
+    /// Time at which it was put, or was seen to be gone.
     at: Instant,
 }
 
@@ -57,8 +57,8 @@ impl<T> Entries<T> {
 }
 
 impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Live<T> {
-    /// Begins, and has read everything once when it returns. A key that is not put again for `lasts` has ended, whether or not
-    /// the server has said so.
+    /// Starts following; the present entries are read when this returns. A key that is not put again for
+    /// `lasts` counts as expired, even without the server's marker.
     pub(crate) async fn follow(bucket: &Bucket<T>, lasts: Duration) -> Result<Live<T>, BusError> {
         let mut watch = bucket.watch(">").await?;
         let entries = Entries { there: BTreeMap::new(), gone: BTreeMap::new() };
@@ -75,14 +75,14 @@ impl<T> Live<T> {
         self.read(|entries| entries.there.get(key).map(|known| Arc::clone(&known.value)))
     }
 
-    /// In the order of their keys.
+    /// Returns all entries in the order of their keys.
     pub(crate) fn all(&self) -> Vec<(String, Arc<T>)> {
         self.read(|entries| {
             entries.there.iter().map(|(key, known)| (key.clone(), Arc::clone(&known.value))).collect()
         })
     }
 
-    /// What is there, and what was within the last minute.
+    /// Returns the present entries, and those removed within the last minute.
     pub(crate) fn lately(&self) -> Vec<Arc<T>> {
         self.read(|entries| {
             let gone = entries.gone.values().filter(|known| known.at.elapsed() < LATELY);
@@ -90,7 +90,7 @@ impl<T> Live<T> {
         })
     }
 
-    /// Changes whenever the map does.
+    /// Returns a receiver that changes with the map.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.clone()
     }
@@ -117,7 +117,8 @@ impl<T: DeserializeOwned> Keeper<T> {
     async fn keep(self, mut watch: Watch<T>) {
         let mut clock = tokio::time::interval(LOOK_EVERY);
         loop {
-            // Begun once and waited for: what it has gathered would be lost with it.
+            // Created once and polled to its end: a dropped future would lose the entries that it has
+            // gathered.
             let mut next = std::pin::pin!(watch.next());
             let seen = loop {
                 tokio::select! {
@@ -141,7 +142,7 @@ impl<T: DeserializeOwned> Keeper<T> {
         });
     }
 
-    /// While there is no connection nobody can be heard, which says nothing about them.
+    /// Removes expired entries, but none without a connection: then renewals can't arrive.
     fn end_what_is_over(&self) {
         let is_over = |known: &Known<T>| known.at.elapsed() > self.lasts;
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! Records in buckets, and what follows a stream from where it is.
+//! Records in buckets, and followers of streams.
 
 mod backwards;
 mod bucket;
@@ -19,7 +19,7 @@ use serde::de::DeserializeOwned;
 use crate::error::BusError;
 use crate::records::DELETION_VERSION;
 
-/// A record, if it is none of a later version.
+/// Parses a record, unless it is of a later version.
 pub(crate) fn read_record<T: DeserializeOwned>(place: &str, bytes: &[u8]) -> Result<T, BusError> {
     #[derive(Deserialize)]
     struct Versioned {
@@ -36,7 +36,7 @@ pub(crate) fn read_record<T: DeserializeOwned>(place: &str, bytes: &[u8]) -> Res
     serde_json::from_slice(bytes).map_err(|error| unreadable(error.to_string()))
 }
 
-/// Records are maps with text for keys and finite numbers: JSON has all of that.
+/// Serializes a record. Records are maps with text keys and finite numbers, all of which JSON has.
 pub(crate) fn write_record<T: serde::Serialize>(place: &str, record: &T) -> Result<Vec<u8>, BusError> {
     serde_json::to_vec(record)
         .map_err(|error| BusError::Unreadable { place: place.to_owned(), reason: error.to_string() })

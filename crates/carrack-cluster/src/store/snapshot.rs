@@ -1,6 +1,7 @@
-//! What a stream has under some subjects, without a consumer: who may read need not be allowed to make one.
+//! Reading a stream's messages of some subjects without a consumer: a reader needs no permission to make one.
 //!
-//! A direct get for many messages (NATS 2.11, ADR-31): the server sends them one by one, and at the end a message with status 204.
+//! A direct get for many messages (NATS 2.11, ADR-31): the server sends them one by one, and at the end a
+//! message with status 204.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -13,15 +14,16 @@ use serde_json::json;
 use crate::bus::Bus;
 use crate::error::BusError;
 
-/// Messages of one request: the server's own limit is of this order, and what is on its way has to fit in the buffers.
+/// Messages of one request: the server's own limit is of this order, and the messages on their way must fit
+/// in the buffers.
 const AT_ONCE: u64 = 1_000;
 const BYTES_AT_ONCE: u64 = 16 * 1024 * 1024;
 const QUIET: Duration = Duration::from_secs(5);
 
-/// Subjects whose last messages are asked for at once: the server refuses more than 1,024.
+/// Subjects whose last messages are requested at once: the server refuses more than 1,024.
 const SUBJECTS_AT_ONCE: usize = 512;
 
-/// Reads page by page.
+/// A reader of pages.
 pub(crate) struct Pages {
     bus: Bus,
     stream: String,
@@ -35,13 +37,13 @@ impl Pages {
         Pages { bus: bus.clone(), stream, filter, from: Some(1) }
     }
 
-    /// From this message on.
+    /// Starts at this message.
     pub(crate) fn starting(mut self, seq: u64) -> Pages {
         self.from = Some(seq.max(1));
         self
     }
 
-    /// The next messages, in the stream's order; `None` if there are no more.
+    /// Returns the next messages, in the stream's order; `None` if there are no more.
     pub(crate) async fn next(&mut self) -> Result<Option<Vec<StreamMessage>>, BusError> {
         let Some(from) = self.from else { return Ok(None) };
         let mut page = Vec::new();
@@ -61,7 +63,8 @@ impl Pages {
     }
 }
 
-/// The last message of each of these subjects that has one, in the stream's order within each of the server's answers.
+/// Returns the last message of each of these subjects, if there is any, in the stream's order within each of
+/// the server's answers.
 pub(crate) async fn last_of_each(
     bus: &Bus,
     stream: &str,
@@ -86,7 +89,7 @@ pub(crate) async fn last_of_each(
     Ok(found)
 }
 
-/// The last message under a filter.
+/// Returns the last message under a filter.
 pub(super) async fn last_of_all(
     bus: &Bus,
     stream: &str,
@@ -109,7 +112,7 @@ fn refused(stream: &str, status: StatusCode, reason: Option<String>) -> BusError
     BusError::refused(stream, &format!("{status} {}", reason.unwrap_or_default()))
 }
 
-/// Whether there may be more.
+/// Reads messages into `page`; returns true if there may be more.
 async fn read_some(
     bus: &Bus,
     stream: &str,

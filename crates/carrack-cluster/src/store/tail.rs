@@ -1,5 +1,4 @@
-//! Following a stream from somewhere on, for as long as anybody listens: over lost connections, servers that end, and
-//! consumers that are forgotten.
+//! Following a stream from a position on, over lost connections, restarts of servers, and dropped consumers.
 
 use std::time::Duration;
 
@@ -12,15 +11,15 @@ use tokio::sync::watch;
 use crate::bus::Bus;
 use crate::error::BusError;
 
-/// Between two tries to follow again. Servers that are back are found at once, and those that are not aren't bothered.
+/// Pause between attempts to follow again: short for servers that are back, long enough for others.
 const TRY_AGAIN: Duration = Duration::from_millis(500);
 
-/// Where to begin.
+/// The first position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum From {
-    /// With the last message of each subject, and again so whenever it has to begin anew.
+    /// The last message of each subject, also after every interruption.
     LastOfEach,
-    /// With this message, and after a break with the one that is missing.
+    /// This message, and after an interruption the first missing one.
     Message(u64),
 }
 
@@ -30,19 +29,19 @@ pub(crate) struct Kept {
     pub headers: HeaderMap,
     pub body: Vec<u8>,
     pub seq: u64,
-    /// Messages behind this one that are in the stream already.
+    /// Later messages that are already in the stream.
     pub behind: u64,
 }
 
-/// What happens.
+/// An event.
 pub(crate) enum Tailed {
-    /// It begins (anew); so many messages are there already.
+    /// The start, or a new start after an interruption, with the number of present messages.
     Begun(u64),
     /// The next message.
     Next(Kept),
 }
 
-/// The one who follows.
+/// A follower of a stream.
 pub(crate) struct Tail {
     bus: Bus,
     stream: String,
@@ -54,8 +53,10 @@ pub(crate) struct Tail {
 }
 
 impl Tail {
+    /// Opens the stream.
+    ///
     /// # Errors
-    /// If it can't be begun now. Later there are no errors, only waiting.
+    /// If it can't be opened now. Later there are no errors, only waiting.
     pub(crate) async fn open(
         bus: &Bus,
         stream: String,
@@ -82,7 +83,7 @@ impl Tail {
             };
             let message = tokio::select! {
                 message = messages.next() => message,
-                // What was published during a break may have ended meanwhile, and nothing would tell.
+                // A message published during an interruption may have expired meanwhile, without an event.
                 _ = self.connected.changed() => None,
             };
             match message.and_then(|message| message.ok()).map(kept) {
@@ -120,7 +121,7 @@ impl Tail {
     }
 }
 
-/// `None` if it is no message of a stream.
+/// Converts a message; `None` if it is not from a stream.
 fn kept(message: async_nats::jetstream::Message) -> Option<Kept> {
     let info = message.info().ok()?;
     let (seq, behind) = (info.stream_sequence, info.pending);

@@ -1,4 +1,4 @@
-//! A bucket's keys as they change.
+//! Watching a bucket's keys.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -9,21 +9,22 @@ use super::bucket::is_mark;
 use super::tail::Kept;
 use super::{Entry, Tail, Tailed, read_record};
 
-/// What ends while the first entries are on their way is never sent; after this there is nothing more to wait for.
+/// Timeout of the first entries: an entry that expires while they are on their way is never sent.
 const FIRST_ENTRIES_WITHIN: Duration = Duration::from_secs(2);
 
-/// What happens to the keys.
+/// A change of the keys.
 #[derive(Debug)]
 pub(crate) enum Seen<T> {
-    /// This is all: at the start, and after every break. What was known before and is not among it is gone.
+    /// All entries: at the start, and after every interruption. Earlier entries that are not among these are
+    /// gone.
     All(Vec<Entry<T>>),
     /// A key has this value now.
     Put(Entry<T>),
-    /// It has none, or one that can't be read or is not wanted.
+    /// A key has no value, or an unreadable or unwanted one.
     Gone(String),
 }
 
-/// The one who watches. It never ends.
+/// A watch, which never ends.
 pub(crate) struct Watch<T> {
     tail: Tail,
     prefix: String,
@@ -35,7 +36,7 @@ impl<T: DeserializeOwned> Watch<T> {
         Watch { tail, prefix, keeps: |_| true }
     }
 
-    /// Those with other values are as if they were not there.
+    /// Treats other values as missing.
     pub(crate) fn only(self, keeps: fn(&T) -> bool) -> Watch<T> {
         Watch { keeps, ..self }
     }
@@ -48,7 +49,7 @@ impl<T: DeserializeOwned> Watch<T> {
     }
 
     async fn first(&mut self, mut pending: u64) -> Vec<Entry<T>> {
-        // Boxed, as a map that grows has twice the room that it needs.
+        // Boxed, as a growing map has twice the room that it needs.
         let mut entries: HashMap<String, Box<Entry<T>>> = HashMap::new();
         while pending > 0 {
             match tokio::time::timeout(FIRST_ENTRIES_WITHIN, self.tail.next()).await {
@@ -59,7 +60,7 @@ impl<T: DeserializeOwned> Watch<T> {
                 }
                 Ok(Tailed::Next(message)) => {
                     pending = message.behind;
-                    // The same key may come again when it is changed meanwhile: the last one counts.
+                    // A key that changed meanwhile may come twice: the last value counts.
                     match self.read(&message) {
                         Seen::Put(entry) => drop(entries.insert(entry.key.clone(), Box::new(entry))),
                         Seen::Gone(key) => drop(entries.remove(&key)),

@@ -1,4 +1,4 @@
-//! Who asks: the user at the other end of a Unix socket, or whom a token names.
+//! Authentication of the API's callers: by the peer credentials of a Unix socket, or by a token.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -10,19 +10,19 @@ use super::problem::Problem;
 use super::strangers::Stranger;
 use crate::queue::name_of_user;
 
-/// Whom a server believes.
+/// The credentials that a server accepts.
 #[derive(Debug, Default)]
 pub struct ApiAuth {
     tokens: TokenKeys,
 }
 
 impl ApiAuth {
-    /// Those who sign the tokens of who comes over the network. Without one only a Unix socket lets people in.
+    /// Accepts tokens of these issuers over the network. Without any, only a Unix socket admits callers.
     pub fn new(tokens: TokenKeys) -> ApiAuth {
         ApiAuth { tokens }
     }
 
-    /// Whether anybody who comes over the network can be known.
+    /// Returns true if callers over the network can be authenticated.
     pub fn knows_tokens(&self) -> bool {
         !self.tokens.is_empty()
     }
@@ -61,13 +61,13 @@ impl ApiAuth {
 pub(super) enum Peer {
     /// A user of this machine.
     User(u32),
-    /// Somebody, over the network.
+    /// A client over the network.
     Remote(Arc<Stranger>),
-    /// Somebody on this machine whom the kernel does not name.
+    /// A process of this machine without peer credentials.
     Nameless,
 }
 
-/// Who asks.
+/// An authenticated caller.
 #[derive(Clone, Debug)]
 pub(super) struct Caller {
     pub user: String,
@@ -82,7 +82,7 @@ enum Rights {
 }
 
 impl Caller {
-    /// Whether the token goes so far.
+    /// Checks that the token gives this right.
     pub fn check(&self, right: TransferRight) -> Result<(), Problem> {
         let (is_allowed, word) = match (self.rights, right) {
             (Rights::All, _) => return Ok(()),
@@ -96,7 +96,7 @@ impl Caller {
         Err(Problem::new(StatusCode::FORBIDDEN, format!("the token does not have {word}"), hint))
     }
 
-    /// Whether the names of a transfer's entries are this one's business.
+    /// Returns true if the caller may see the names of a transfer's entries.
     pub fn may_see_names(&self, owner: &str) -> bool {
         self.is_root || self.user == owner || matches!(self.rights, Rights::Token { .. })
     }

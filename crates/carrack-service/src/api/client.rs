@@ -1,4 +1,4 @@
-//! The other end of the API: the verbs, asked of a server.
+//! The client of the API, with the same commands as the queue itself.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -29,11 +29,11 @@ use super::watching::Watching;
 /// The longest answer: ten thousand records with their failures.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
 
-/// How long a server may take to be reached, and for an answer.
+/// Timeouts of the connection and of an answer.
 const CONNECT: Duration = Duration::from_secs(10);
 const ANSWER: Duration = Duration::from_secs(60);
 
-/// Where a server is.
+/// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Server {
     /// A Unix socket.
@@ -49,7 +49,7 @@ pub enum Server {
     },
 }
 
-/// Text that names no server.
+/// An error for a text that names no server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no server (write unix:/path, http://host:port or https://host:port)")]
 pub struct NotAServer(String);
@@ -95,17 +95,18 @@ impl fmt::Display for Server {
     }
 }
 
-/// A server's client.
+/// A client of one server.
 #[derive(Clone, Debug)]
 pub struct ApiClient {
     server: Server,
-    /// Sent over the network; a Unix socket tells who asks.
+    /// Sent over the network; on a Unix socket the peer credentials tell the user.
     token: String,
     tls: Option<Arc<ClientConfig>>,
 }
 
 impl ApiClient {
-    /// Asks `server`. `token` may be empty. `tls` is whom to believe with `https://`, as `carrack_trust::client_config` makes it.
+    /// Creates a client of `server`. `token` may be empty. `tls` is the trust for `https://`, as
+    /// `carrack_trust::client_config` makes it.
     pub fn new(server: Server, token: String, tls: Option<Arc<ClientConfig>>) -> ApiClient {
         let tls = tls.map(|tls| {
             let mut tls = ClientConfig::clone(&tls);
@@ -115,15 +116,15 @@ impl ApiClient {
         ApiClient { server, token, tls }
     }
 
-    /// Where it asks.
+    /// Returns the server's address.
     pub fn server(&self) -> &Server {
         &self.server
     }
 
-    /// The storage targets that transfers share, of a file system or all of them.
+    /// Returns the storage targets that transfers share, of a file system or all.
     ///
     /// # Errors
-    /// Who can't be reached, or shares none.
+    /// If the server can't be reached, or shares no targets.
     pub async fn targets(&self, file_system: &str) -> Result<Vec<TargetView>, ControlError> {
         let path = match file_system {
             "" => "/v1/targets".to_owned(),
@@ -147,7 +148,7 @@ impl ApiClient {
         let stream = stream.unwrap_or_else(|_| Err(self.away("nobody answers")))?;
         let (mut sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(|error| self.away(error))?;
-        // It ends with the answer's body, or with who reads it.
+        // The task ends with the answer's body, or with its reader.
         tokio::spawn(connection);
         let request = self.request(method, path, body)?;
         let answer = tokio::time::timeout(ANSWER, sender.send_request(request)).await;
@@ -205,7 +206,7 @@ impl ApiClient {
         Ok(Box::new(stream.map_err(|error| self.away(error))?))
     }
 
-    /// Sends a request, and reads the whole answer; `id` is the transfer that it is about.
+    /// Sends a request, and reads the whole answer; `id` is the request's transfer.
     async fn ask<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -248,7 +249,7 @@ impl ApiClient {
         .boxed()
     }
 
-    /// Begins to watch one transfer, or all; the events as they come.
+    /// Starts watching one transfer, or all; returns the stream of events.
     pub(super) async fn begin_watch(&self, id: Option<&str>) -> Result<Body, ControlError> {
         let path = match id {
             Some(id) => format!("/v1/transfers/{}/events", segment(id)?),
@@ -269,14 +270,14 @@ trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
-/// Text as a value in a query (RFC 3986, 2.1).
+/// Escapes a value for a query (RFC 3986, 2.1).
 fn quoted(text: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/:".contains(&byte);
     let quote = |byte| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
     text.bytes().map(quote).collect()
 }
 
-/// An id as a part of a path.
+/// Returns an ID as a segment of a path.
 fn segment(id: &str) -> Result<&str, ControlError> {
     let is_id = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
     if is_id { Ok(id) } else { Err(ControlError::Unknown(carrack_model::escape(id.as_bytes()))) }
@@ -316,12 +317,12 @@ impl Control for ApiClient {
         async move { self.order_of(&id, order).await }.boxed()
     }
 
-    /// Goes on by itself where the server is away for half a minute at most.
+    /// Reconnects if the server is away, for half a minute at most.
     fn watch(&self, id: &str) -> BoxStream<'_, Result<TransferRecord, ControlError>> {
         self.watching(Some(id))
     }
 
-    /// As [`ApiClient::watch`]; what was told before the server was lost is told again.
+    /// As [`ApiClient::watch`]; after a reconnection earlier changes may be repeated.
     fn watch_all(&self) -> BoxStream<'_, Result<TransferRecord, ControlError>> {
         self.watching(None)
     }

@@ -1,4 +1,4 @@
-//! The routes about storage targets that transfers share: asking for them, and looking who has them.
+//! The routes for shared storage targets: requests for grants, and the targets' state.
 
 use std::sync::Arc;
 
@@ -21,10 +21,10 @@ use super::problem::Problem;
 use super::server::Services;
 use crate::sharing::SharedTargets;
 
-/// The longest batch: all that a meta-server lets one speak of, with names of a usual length.
+/// The longest batch: the limit of targets in one batch, with names of a usual length.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 
-/// The targets that are shared, if any are.
+/// The shared targets, if there are any.
 #[derive(Clone)]
 pub(super) struct Sharing(pub Option<Arc<SharedTargets>>);
 
@@ -37,20 +37,21 @@ impl Sharing {
     }
 }
 
-/// The routes that know who asks.
+/// The routes for authenticated callers.
 pub(super) fn routes() -> OpenApiRouter<Services> {
     OpenApiRouter::new().routes(routes!(targets)).routes(routes!(metrics))
 }
 
-/// The one that is asked several times a second by each transfer. All that it wants to know is whose process that is.
+/// The route that each transfer calls several times a second. It needs only the UID of the calling process.
 pub(super) fn grant_routes() -> OpenApiRouter<Services> {
     OpenApiRouter::new().routes(routes!(grants)).layer(DefaultBodyLimit::max(BATCH_BYTES_MAX))
 }
 
 /// Ask for storage targets
 ///
-/// A transfer's end says all that it asks for, holds and gives back, every 100 ms while it has something to say; the answer is all that it
-/// has. Over a Unix socket only. Who may not use the class that the batch names counts as one who names none.
+/// A transfer's end sends all targets that it asks for, holds and gives back, every 100 ms while there are
+/// any; the answer has all of its grants. Over a Unix socket only. If the user may not use the class of the
+/// batch, the batch counts as one without a class.
 #[utoipa::path(post, path = "/v1/grants", operation_id = "grants", request_body = Batch,
     responses((status = 200, description = "What it has", body = Answer),
               (status = "4XX", description = "What can't be", body = Problem, content_type = "application/problem+json"),
@@ -82,11 +83,11 @@ fn of_refusal(refusal: &Refusal) -> Problem {
 
 #[derive(Debug, Deserialize, IntoParams)]
 struct FileSystem {
-    /// A file system's name, such as `lfs01`, or a target's; all if nothing is said.
+    /// A file system's name, such as `lfs01`, or a target's; all by default.
     fs: Option<String>,
 }
 
-/// List storage targets that transfers share, with who has them and who waits
+/// List storage targets that transfers share, with their holders and the waiting transfers
 #[utoipa::path(get, path = "/v1/targets", operation_id = "targets", params(FileSystem),
     security(("token" = ["transfers.read"])),
     responses((status = 200, description = "They, by name", body = Vec<TargetView>),
@@ -103,7 +104,7 @@ async fn targets(
     Ok(Json(sharing.targets()?.targets(&fs.unwrap_or_default())))
 }
 
-/// The same as numbers, for Prometheus
+/// The same as metrics for Prometheus
 #[utoipa::path(get, path = "/v1/metrics", operation_id = "metrics", security(("token" = ["transfers.read"])),
     responses((status = 200, description = "The text format of Prometheus", body = String, content_type = "text/plain; version=0.0.4"),
               (status = "4XX", description = "What can't be", body = Problem, content_type = "application/problem+json"),

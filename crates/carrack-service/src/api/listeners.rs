@@ -1,4 +1,5 @@
-//! Where the API listens: Unix sockets, whose other end the kernel knows; TLS; and plain TCP where nobody can listen in.
+//! Listeners of the API: Unix sockets, whose peers the kernel identifies; TLS; and plain TCP on loopback
+//! addresses, where no other host can read the tokens.
 
 use std::fs;
 use std::io;
@@ -20,42 +21,42 @@ use tokio_rustls::server::TlsStream;
 use super::auth::Peer;
 use super::strangers::{StrangerStream, Strangers};
 
-/// How long a TLS handshake may take. There are as many at a time as there may be strangers.
+/// Timeout of a TLS handshake. The limit of strangers bounds the handshakes at a time.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// Connections whose handshake is over, and that wait to be taken.
+/// Connections with a finished handshake that wait to be taken.
 const SHAKEN_MAX: usize = 64;
 
-/// Between two tries to accept where the system lacks something.
+/// Pause before another attempt to accept when the system lacks a resource.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// What HTTP is called in a TLS handshake (RFC 7301).
+/// The protocol name of HTTP in a TLS handshake (RFC 7301).
 const ALPN: &[u8] = b"http/1.1";
 
-/// Why nobody can listen there.
+/// An error of listening.
 #[derive(Debug, Error)]
 pub enum ListenError {
-    /// The system's words.
+    /// The system's error.
     #[error("listening at {place}: {error}")]
     System {
-        /// Where.
+        /// The path or address.
         place: String,
-        /// Its words.
+        /// The system's error.
         error: io::Error,
     },
-    /// Somebody answers there already.
+    /// Another process listens there already.
     #[error("somebody listens at {path} already", path = .0.display())]
     InUse(PathBuf),
-    /// What is there is no socket.
+    /// The existing file is no socket.
     #[error("{path} is there and is no socket", path = .0.display())]
     NoSocket(PathBuf),
-    /// Tokens would travel for everybody to read.
+    /// Tokens would travel unencrypted.
     #[error("{0} can be reached by others, and there is no TLS")]
     Plain(SocketAddr),
 }
 
 impl ListenError {
-    /// What to do about it.
+    /// Returns a hint for the administrator.
     pub fn hint(&self) -> &'static str {
         match self {
             ListenError::System { .. } => "",
@@ -68,7 +69,7 @@ impl ListenError {
     }
 }
 
-/// A place that is listened at.
+/// A listening socket.
 #[derive(Debug)]
 pub struct ApiListener(pub(super) Kind);
 
@@ -89,10 +90,11 @@ impl std::fmt::Debug for Kind {
 }
 
 impl ApiListener {
-    /// A Unix socket with these permissions. One that a dead process left is replaced. Within a Tokio runtime, as the others.
+    /// Opens a Unix socket with these permissions, and replaces the socket of a dead process. Needs a Tokio
+    /// runtime, as the others do.
     ///
     /// # Errors
-    /// Why not.
+    /// [`ListenError`] if it can't listen there.
     pub fn unix(path: &Path, mode: u32) -> Result<ApiListener, ListenError> {
         let system = |error| ListenError::System { place: path.display().to_string(), error };
         match fs::symlink_metadata(path) {
@@ -114,10 +116,10 @@ impl ApiListener {
         Ok(ApiListener(Kind::Unix(listener)))
     }
 
-    /// TCP, with TLS if there is a configuration, as `carrack_trust::server_config` makes it.
+    /// Listens on TCP, with TLS if there is a configuration, as `carrack_trust::server_config` makes it.
     ///
     /// # Errors
-    /// Why not; without TLS only loopback addresses are listened at.
+    /// [`ListenError`]; without TLS for every address that is not a loopback address.
     pub async fn tcp(
         address: SocketAddr,
         tls: Option<Arc<ServerConfig>>,
@@ -137,7 +139,7 @@ impl ApiListener {
         }))
     }
 
-    /// The address of one that listens on TCP.
+    /// Returns the address of a TCP listener.
     pub fn address(&self) -> Option<SocketAddr> {
         match &self.0 {
             Kind::Unix(_) => None,
@@ -147,7 +149,7 @@ impl ApiListener {
     }
 }
 
-/// TCP connections, as they come.
+/// Accepted TCP connections.
 pub(super) struct PlainListener {
     listener: TcpListener,
     strangers: Strangers,
@@ -180,14 +182,14 @@ async fn accept(listener: &TcpListener, strangers: &Strangers) -> (StrangerStrea
     }
 }
 
-/// TLS connections whose handshake is over.
+/// TLS connections with a finished handshake.
 pub(super) struct TlsListener {
     address: SocketAddr,
     shaken: mpsc::Receiver<(TlsStream<StrangerStream>, SocketAddr)>,
 }
 
 impl TlsListener {
-    /// Shakes hands in tasks of their own: one who is slow holds nobody up.
+    /// Each handshake runs in a task of its own: a slow client delays no other.
     fn new(listener: TcpListener, tls: Arc<ServerConfig>) -> TlsListener {
         let address = listener.local_addr().unwrap_or(SocketAddr::from(([0, 0, 0, 0], 0)));
         let (sender, shaken) = mpsc::channel(SHAKEN_MAX);
@@ -201,7 +203,7 @@ impl TlsListener {
                 };
                 let (acceptor, sender) = (acceptor.clone(), sender.clone());
                 tokio::spawn(async move {
-                    // Strangers fail here; what they do is no trouble of the server's.
+                    // Handshakes of strangers fail here; such failures are no trouble of the server's.
                     if let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
                         let _ = sender.send((stream, peer)).await;
                     }
@@ -219,7 +221,7 @@ impl Listener for TlsListener {
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         match self.shaken.recv().await {
             Some(shaken) => shaken,
-            // The task that listens lives as long as this receiver.
+            // The listening task lives as long as this receiver.
             None => std::future::pending().await,
         }
     }
@@ -231,7 +233,7 @@ impl Listener for TlsListener {
 
 impl Connected<IncomingStream<'_, UnixListener>> for Peer {
     fn connect_info(stream: IncomingStream<'_, UnixListener>) -> Peer {
-        // Without credentials nobody is known, and nothing is done.
+        // Without credentials the peer is unknown, and gets no answer but an error.
         stream.io().peer_cred().map_or(Peer::Nameless, |credentials| Peer::User(credentials.uid()))
     }
 }

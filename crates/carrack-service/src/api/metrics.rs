@@ -4,10 +4,10 @@ use std::fmt::Write;
 
 use carrack_plan::grants::TargetView;
 
-/// What the format is called.
+/// The format's content type.
 pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4";
 
-/// All targets, and the bytes that were moved from or to each.
+/// Formats all targets, and the bytes that were moved from or to each.
 pub(super) fn text(targets: &[TargetView], moved_bytes: &[(String, u64)]) -> String {
     let mut text = String::new();
     let mut family = |name: &str, kind: &str, help: &str, samples: Vec<(&str, f64)>| {

@@ -1,7 +1,8 @@
-//! The verbs over HTTP: one server for the queue of a machine and for a fleet, and the client that goes with it.
+//! The commands over HTTP: one server for the queue of a machine and for a fleet, and the client for it.
 //!
-//! Who asks is known by the Unix socket's peer credentials or by a token ([`ApiAuth`]). All that is decided here is who that is
-//! and whether the token goes so far; what may be done with a transfer is the matter of the [`Control`] behind it.
+//! A caller is authenticated by the Unix socket's peer credentials or by a token ([`ApiAuth`]). This module
+//! decides about the caller's identity and the token's rights only; the [`Control`] behind it decides about
+//! rights to a transfer.
 //!
 //! [`Control`]: carrack_register::control::Control
 

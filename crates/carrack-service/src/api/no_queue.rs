@@ -1,11 +1,11 @@
-//! The verbs where there is no queue: a daemon may be there for other things.
+//! The commands on a daemon without a queue, which may run for other purposes.
 
 use carrack_register::control::{Control, ControlError, Order};
 use carrack_register::records::{MoverRecord, Submission, TransferRecord};
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use futures_util::stream::{BoxStream, StreamExt, once};
 
-/// Nobody who carries transfers out.
+/// A control that carries no transfers out.
 #[derive(Clone, Copy, Debug)]
 pub struct NoQueue;
 

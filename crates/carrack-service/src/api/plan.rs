@@ -1,4 +1,4 @@
-//! What an administrator says of a server of the API: where it listens, who it is, whose tokens it believes.
+//! The configuration of an API server: its listeners, its credentials, the issuers that it accepts.
 
 use std::fs;
 use std::io;
@@ -15,59 +15,59 @@ use super::listeners::{ApiListener, ListenError};
 /// The server of a fleet's API, `carrack api`.
 #[derive(Clone, Debug, Default)]
 pub struct ApiPlan {
-    /// Addresses.
+    /// Addresses to listen on.
     pub listen: Vec<SocketAddr>,
-    /// A Unix socket: of everybody where the server is root's, else of its own user.
+    /// A Unix socket: open to all users if the server runs as root, else to its own user.
     pub socket: Option<PathBuf>,
     /// Its certificate and its private key, PEM. Without them it listens on loopback addresses only.
     pub identity: Option<(PathBuf, PathBuf)>,
-    /// Who signs the tokens that it believes.
+    /// The issuers whose tokens it accepts.
     pub issuers: Vec<ApiIssuer>,
-    /// A file with the ids of tokens that were taken back, one a line.
+    /// A file with the IDs of revoked tokens, one a line.
     pub revoked: Option<PathBuf>,
 }
 
-/// Somebody who signs tokens.
+/// An issuer of tokens.
 #[derive(Clone, Debug)]
 pub struct ApiIssuer {
-    /// What its tokens say in `iss`.
+    /// Value of its tokens' `iss`.
     pub name: String,
-    /// What they have to say in `aud`.
+    /// Required value of their `aud`.
     pub audience: String,
     /// Its public keys, PEM.
     pub key: PathBuf,
 }
 
-/// Why there is no server.
+/// An error that keeps the server from starting.
 #[derive(Debug, Error)]
 pub enum ApiPlanError {
-    /// A file can't be read.
+    /// An unreadable file.
     #[error("{path}: {message}", path = .path.display())]
     File {
         /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         message: String,
     },
-    /// Its certificate or key.
+    /// An error of its certificate or key.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// An issuer's keys.
+    /// An error of an issuer's keys.
     #[error(transparent)]
     Tokens(#[from] TokenKeysError),
-    /// A place to listen at.
+    /// An error of listening.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// Nobody could be known.
+    /// No caller could be authenticated.
     #[error("nobody's tokens are believed, and who comes over the network has nothing else")]
     NoIssuer,
-    /// There is nowhere to listen.
+    /// Neither an address nor a socket is given.
     #[error("there is nowhere to listen")]
     Nowhere,
 }
 
 impl ApiPlanError {
-    /// What to do about it; may be empty.
+    /// Returns a hint for the administrator; may be empty.
     pub fn hint(&self) -> &'static str {
         match self {
             ApiPlanError::File { .. } | ApiPlanError::Tokens(_) => "",
@@ -82,10 +82,10 @@ impl ApiPlanError {
 }
 
 impl ApiPlan {
-    /// Whom the server believes.
+    /// Reads the credentials that the server accepts.
     ///
     /// # Errors
-    /// What is wrong with the files, or that nobody could come in.
+    /// An error of the files, or [`ApiPlanError::NoIssuer`] if no caller could be authenticated.
     pub fn auth(&self) -> Result<ApiAuth, ApiPlanError> {
         if self.issuers.is_empty() && !self.listen.is_empty() {
             return Err(ApiPlanError::NoIssuer);
@@ -100,17 +100,17 @@ impl ApiPlan {
         Ok(ApiAuth::new(keys))
     }
 
-    /// Listens, within a Tokio runtime.
+    /// Opens the listeners, within a Tokio runtime.
     ///
     /// # Errors
-    /// What is wrong with the files, or where it can't.
+    /// An error of the files or of listening.
     pub async fn listen(&self) -> Result<Vec<ApiListener>, ApiPlanError> {
         let tls = match &self.identity {
             None => None,
             Some((chain, key)) => {
                 let secret = read_secret(key)
                     .map_err(|error| ApiPlanError::File { path: key.clone(), message: error.to_string() })?;
-                // Who comes is known by a token, and needs no certificate.
+                // A token identifies the caller, so that no client certificate is needed.
                 let trust =
                     ServerTrust { chain: read(chain)?, key: secret, tokens: true, ..ServerTrust::default() };
                 Some(server_config(&trust)?)

@@ -1,4 +1,4 @@
-//! What went wrong, as the API tells it: RFC 9457, with a hint.
+//! Errors of the API: RFC 9457, with a hint.
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -10,25 +10,25 @@ use utoipa::ToSchema;
 /// An error, `application/problem+json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Problem {
-    /// The status once more.
+    /// The HTTP status.
     pub status: u16,
-    /// What kind of trouble it is; the same words for the same kind.
+    /// The kind of the error; the same words for the same kind.
     pub title: String,
-    /// What happened here.
+    /// This error's details.
     pub detail: String,
-    /// What to do about it, where that is known.
+    /// A hint for the caller, if there is one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub hint: String,
 }
 
 impl Problem {
-    /// With the status's own words as a title.
+    /// Creates an error with the status's reason phrase as its title.
     pub(super) fn new(status: StatusCode, detail: impl Into<String>, hint: impl Into<String>) -> Problem {
         let title = status.canonical_reason().unwrap_or("Error").to_owned();
         Problem { status: status.as_u16(), title, detail: detail.into(), hint: hint.into() }
     }
 
-    /// What a verb failed with; `refused` is the status of what can't be done.
+    /// Converts a command's error; `refused` is the status of a refusal.
     pub(super) fn of(error: ControlError, refused: StatusCode) -> Problem {
         let detail = error.to_string();
         match error {
@@ -43,7 +43,7 @@ impl Problem {
         }
     }
 
-    /// The same for those who called.
+    /// Converts back, for the client.
     pub(super) fn into_error(self, id: &str) -> ControlError {
         match self.status {
             404 if !id.is_empty() => ControlError::Unknown(id.to_owned()),

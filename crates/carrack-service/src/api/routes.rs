@@ -1,4 +1,4 @@
-//! The routes: a verb each. `utoipa` makes the description that is served of what stands here.
+//! The routes, one for each command. `utoipa` makes the served description from them.
 
 use std::sync::Arc;
 
@@ -21,11 +21,11 @@ use super::problem::Problem;
 use super::server::Services;
 use super::sse;
 
-/// Transfers that are listed if nobody says how many, and at most.
+/// Transfers in a list by default, and at most.
 const LISTED: usize = 100;
 const LISTED_MAX: usize = 10_000;
 
-/// The transfers, as the routes have them.
+/// The transfers, for the routes.
 pub(super) type Shared = Arc<dyn Control>;
 
 #[derive(OpenApi)]
@@ -52,7 +52,7 @@ impl utoipa::Modify for Tokens {
     }
 }
 
-/// The routes that know who asks, with their description.
+/// The routes for authenticated callers, with their description.
 pub(super) fn routes() -> OpenApiRouter<Services> {
     OpenApiRouter::with_openapi(Description::openapi())
         .routes(routes!(submit, transfers))
@@ -65,7 +65,7 @@ pub(super) fn routes() -> OpenApiRouter<Services> {
         .routes(routes!(movers))
 }
 
-/// Those for everybody.
+/// The routes without authentication.
 pub(super) fn open_routes() -> OpenApiRouter<Services> {
     OpenApiRouter::new().routes(routes!(health)).routes(routes!(description))
 }
@@ -107,14 +107,14 @@ async fn submit(
     Ok(response)
 }
 
-/// Something in a submission that this version does not know. Records that a later version has written may have such; a user
-/// who asks for it is told.
+/// Returns a field of a submission that this version does not know. Records of a later version may have such
+/// a field; for a user's request it is an error.
 fn unknown_in(submission: &serde_json::Value) -> Option<String> {
     let known = fields_of::<Submission>();
     submission.as_object()?.keys().find(|name| !known.contains(name)).cloned()
 }
 
-/// The fields as they are described, so that the two can't differ.
+/// Returns the fields from the description, so that the two can't differ.
 fn fields_of<T: PartialSchema>() -> Vec<String> {
     match T::schema() {
         RefOr::T(Schema::Object(object)) => object.properties.into_keys().collect(),
@@ -124,10 +124,11 @@ fn fields_of<T: PartialSchema>() -> Vec<String> {
 
 #[derive(Debug, Deserialize, IntoParams)]
 struct Listed {
-    /// How many at most; 100 if nothing is said, 10,000 are the most.
+    /// Upper bound of the list's length: 100 by default, 10,000 at most.
     #[param(maximum = 10000)]
     limit: Option<usize>,
-    /// A whole ID: only what was submitted before it. The last one of a list is where the next page begins.
+    /// A whole ID: lists only transfers that were submitted before it. The last one of a list is where the
+    /// next page begins.
     after: Option<String>,
 }
 
@@ -150,7 +151,7 @@ async fn transfers(
     Ok(Json(listed.into_iter().map(|record| shown(record, &caller)).collect()))
 }
 
-/// Look at a transfer
+/// Show a transfer
 #[utoipa::path(get, path = "/v1/transfers/{id}", operation_id = "transfer",
     params(("id" = String, Path, description = "Its id, or the beginning of it that no other has")),
     security(("token" = ["transfers.read"])),
@@ -167,9 +168,9 @@ async fn transfer(
     Ok(Json(shown(record, &caller)))
 }
 
-/// End a transfer
+/// Cancel a transfer
 ///
-/// What is complete at the destination stays.
+/// Files that are complete at the destination stay.
 #[utoipa::path(post, path = "/v1/transfers/{id}/cancel", operation_id = "cancel",
     params(("id" = String, Path, description = "Its id, or the beginning of it that no other has")),
     security(("token" = ["transfers.modify"])),
@@ -184,7 +185,7 @@ async fn cancel(
     order(control, caller, &id, Order::Cancel).await
 }
 
-/// Have a transfer wait
+/// Pause a transfer
 #[utoipa::path(post, path = "/v1/transfers/{id}/pause", operation_id = "pause",
     params(("id" = String, Path, description = "Its id, or the beginning of it that no other has")),
     security(("token" = ["transfers.modify"])),
@@ -199,7 +200,7 @@ async fn pause(
     order(control, caller, &id, Order::Pause).await
 }
 
-/// Go on with a transfer that waits, or try again what failed
+/// Resume a paused transfer, or try failed entries again
 #[utoipa::path(post, path = "/v1/transfers/{id}/resume", operation_id = "resume",
     params(("id" = String, Path, description = "Its id, or the beginning of it that no other has")),
     security(("token" = ["transfers.modify"])),
@@ -216,8 +217,8 @@ async fn resume(
 
 /// Watch a transfer
 ///
-/// Server-sent events named `transfer`, whose data is the record, now and whenever it changes. The stream ends after one that is
-/// over. An event named `problem` says why there are no more.
+/// Server-sent events named `transfer`, whose data is the record, now and whenever it changes. The stream
+/// ends after a record in a final state. An event named `problem` has the reason for an early end.
 #[utoipa::path(get, path = "/v1/transfers/{id}/events", operation_id = "events",
     params(("id" = String, Path, description = "Its id, or the beginning of it that no other has")),
     security(("token" = ["transfers.read"])),
@@ -238,8 +239,9 @@ async fn events(
 
 /// Watch all transfers
 ///
-/// Server-sent events named `transfer`, whose data is a record: first of each transfer that is not over, then of each whenever it
-/// changes, is new, or ends. An event named `problem` says why there are no more; without one the stream does not end.
+/// Server-sent events named `transfer`, whose data is a record: first of each transfer that is not over, then
+/// of each transfer whenever it changes, is new, or ends. An event named `problem` has the reason for an end;
+/// without one the stream does not end.
 #[utoipa::path(get, path = "/v1/events", operation_id = "all_events", security(("token" = ["transfers.read"])),
     responses((status = 200, description = "Events", body = String, content_type = "text/event-stream"),
               (status = "4XX", description = "What can't be", body = Problem, content_type = "application/problem+json"),
@@ -256,7 +258,7 @@ async fn all_events(
 
 /// List the movers of the fleet
 ///
-/// None where one machine carries its transfers out by itself.
+/// The list is empty for the queue of one machine.
 #[utoipa::path(get, path = "/v1/movers", operation_id = "movers", security(("token" = ["transfers.read"])),
     responses((status = 200, description = "They", body = Vec<MoverRecord>),
               (status = "4XX", description = "What can't be", body = Problem, content_type = "application/problem+json"),
@@ -269,16 +271,16 @@ async fn movers(
     Ok(Json(control.movers().await.map_err(refused)?))
 }
 
-/// How the server is.
+/// The server's health.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Health {
-    /// `well`: transfers can be looked at.
+    /// `well`: records of transfers can be read.
     status: String,
     /// carrack's version.
     version: String,
 }
 
-/// Whether the server can do its work
+/// Check that the server can do its work
 #[utoipa::path(get, path = "/v1/health", operation_id = "health",
     responses((status = 200, description = "It can", body = Health),
               (status = "5XX", description = "It can't", body = Problem, content_type = "application/problem+json")))]
@@ -304,7 +306,8 @@ fn refused(error: ControlError) -> Problem {
     Problem::of(error, StatusCode::CONFLICT)
 }
 
-/// On a machine with several users, the names of what failed are for the transfer's own.
+/// Hides names: on a machine with several users, only the transfer's own user may see those of its failed
+/// entries.
 fn shown(mut record: TransferRecord, caller: &Caller) -> TransferRecord {
     if !caller.may_see_names(&record.user) {
         record.failures.clear();

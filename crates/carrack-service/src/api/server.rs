@@ -1,4 +1,4 @@
-//! The server: routes, who may pass, and what listens.
+//! The server: its routes, its authentication and its listeners.
 
 use std::future::Future;
 use std::io;
@@ -23,15 +23,15 @@ use crate::sharing::SharedTargets;
 /// The longest body of a request: a submission with long paths.
 const BODY_BYTES_MAX: usize = 64 << 10;
 
-/// How long requests may take to end once the server is told to; watchers are cut off then.
+/// Time for running requests to finish when the server ends; watchers are cut off then.
 const END_PATIENCE: Duration = Duration::from_secs(2);
 
-/// What is served.
+/// The served objects.
 #[derive(Clone)]
 pub struct Services {
     /// The transfers.
     pub control: Arc<dyn Control>,
-    /// The storage targets that transfers share, if they do.
+    /// The storage targets that transfers share, if there are any.
     pub sharing: Option<Arc<SharedTargets>>,
 }
 
@@ -53,11 +53,11 @@ impl FromRef<Services> for Sharing {
     }
 }
 
-/// The description that is served, as JSON.
+/// Returns the served description, as JSON.
 pub fn openapi() -> String {
     let mut description = routes::routes().merge(grants::routes());
     description = description.merge(grants::grant_routes()).merge(routes::open_routes());
-    // Made of what is compiled in: there is nothing in it that JSON can't say.
+    // The description is compiled in, so that its conversion can't fail.
     description.into_openapi().to_json().unwrap_or_default()
 }
 
@@ -104,7 +104,7 @@ async fn no_method(uri: Uri) -> Problem {
 /// Serves `services` at all of `listeners` until `end`.
 ///
 /// # Errors
-/// The first that a listener fails with.
+/// The first error of a listener.
 pub async fn serve_api(
     listeners: Vec<ApiListener>,
     services: Services,
@@ -135,7 +135,7 @@ pub async fn serve_api(
         Some(Err(error)) = served(&mut serving) => return Err(error),
     }
     ending.send_replace(true);
-    // Whoever watches a transfer does so without end.
+    // A watcher's request has no end of its own.
     let _ = tokio::time::timeout(END_PATIENCE, async { while serving.join_next().await.is_some() {} }).await;
     Ok(())
 }

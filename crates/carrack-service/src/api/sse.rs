@@ -1,4 +1,4 @@
-//! Transfers' changes as server-sent events (WHATWG HTML, 9.2): made here, and read here again.
+//! Changes of transfers as server-sent events (WHATWG HTML, 9.2): written and read.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -14,19 +14,19 @@ use tokio::sync::mpsc;
 use super::problem::Problem;
 use super::routes::Shared;
 
-/// What a reader that is slow may be behind by.
+/// Events that are queued for a slow reader.
 const AHEAD: usize = 4;
 
-/// So often something is said, so that proxies and clients see that the server lives.
+/// Interval of comments, by which proxies and clients see that the server lives.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// The name of an event with a record.
 pub(super) const TRANSFER: &str = "transfer";
 
-/// The name of an event that says why there are no more.
+/// The name of an event with the reason for the stream's end.
 pub(super) const PROBLEM: &str = "problem";
 
-/// Tells the changes of a transfer until it is over, or its reader leaves; of all transfers if none is named.
+/// Streams the changes of a transfer until it is over or its reader leaves; of all transfers without an ID.
 pub(super) fn response(
     control: Shared,
     id: Option<String>,
@@ -39,7 +39,7 @@ pub(super) fn response(
             None => control.watch_all(),
         };
         loop {
-            // A reader who has left is noticed though nothing changes.
+            // A reader's end is noticed even without changes.
             let next = tokio::select! {
                 next = watched.next() => next,
                 () = saying.closed() => return,
@@ -63,16 +63,16 @@ pub(super) fn response(
         Some((Ok::<_, Infallible>(event), said))
     });
     let mut response = Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response();
-    // nginx holds back what it proxies unless told.
+    // nginx buffers a proxied answer without this header.
     response.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     response
 }
 
-/// What was said: the event's name, and its data.
+/// An event: its name, and its data.
 pub(super) type Said = (String, String);
 
-/// Events out of bytes as they come.
+/// A parser of events from a stream of bytes.
 #[derive(Debug, Default)]
 pub(super) struct Reader {
     rest: Vec<u8>,
@@ -81,7 +81,7 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// Takes bytes; the events that are complete with them.
+    /// Takes bytes; returns the events that are complete with them.
     pub fn read(&mut self, bytes: &[u8]) -> Vec<Said> {
         self.rest.extend_from_slice(bytes);
         let mut said = Vec::new();
@@ -93,7 +93,7 @@ impl Reader {
         said
     }
 
-    /// Bytes that are held back until their line ends.
+    /// Returns the number of bytes that are held back until their line ends.
     pub fn held(&self) -> usize {
         self.rest.len() + self.data.len()
     }
@@ -116,7 +116,7 @@ impl Reader {
                 }
                 self.data.push_str(value);
             }
-            // Comments keep the connection alive; ids and pauses mean nothing here.
+            // Comments keep the connection alive; IDs and pauses have no effect here.
             _ => {}
         }
     }

@@ -1,5 +1,6 @@
-//! Connections over the network that have not shown a token yet. Their number is bounded: beyond it whoever holds most of them, by address
-//! and prefix, loses the oldest. One that a token was shown on is no stranger any more.
+//! Connections over the network that have not shown a token yet. Their number is bounded: beyond it the
+//! holder of most of them, by address and prefix, loses its oldest. A connection with a valid token no longer
+//! counts.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,7 +14,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
-/// All of a listener: what a server with the usual 1,024 descriptors can spare, and more than clients open in a handshake's time.
+/// Limit for each listener: a server with the usual 1,024 descriptors can spare these, and clients open fewer
+/// in a handshake's time.
 pub(super) const STRANGERS_MAX: usize = 256;
 
 /// The strangers of a listener.
@@ -23,12 +25,12 @@ pub(super) struct Strangers(Arc<Mutex<Met>>);
 #[derive(Debug, Default)]
 struct Met {
     shares: FairShare<u64>,
-    /// Sending here closes a connection.
+    /// Sending to one of these closes its connection.
     closing: HashMap<u64, oneshot::Sender<()>>,
     next: u64,
 }
 
-/// One of them, until it is known or dropped.
+/// A stranger, until it is authenticated or dropped.
 #[derive(Debug)]
 pub(super) struct Stranger {
     strangers: Strangers,
@@ -36,12 +38,12 @@ pub(super) struct Stranger {
     number: u64,
 }
 
-/// A connection that ends when it has to make room.
+/// A connection that is closed if others need its place.
 #[derive(Debug)]
 pub(super) struct StrangerStream {
     stream: TcpStream,
     stranger: Arc<Stranger>,
-    /// Nothing once it is known.
+    /// `None` once the client is authenticated.
     closed: Option<oneshot::Receiver<()>>,
 }
 
@@ -50,7 +52,7 @@ impl Strangers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One more, for which another one makes room if there are too many.
+    /// Adds a connection; beyond the limit another connection is closed for it.
     pub fn meet(&self, stream: TcpStream, peer: SocketAddr) -> StrangerStream {
         let (closing, closed) = oneshot::channel();
         let place = Neighbourhood::of(peer);
@@ -66,7 +68,7 @@ impl Strangers {
         StrangerStream { stream, stranger, closed: Some(closed) }
     }
 
-    /// Where there are no descriptors left, whoever holds most makes room.
+    /// Closes the oldest connection of the largest holder, to free a descriptor.
     pub fn close_one(&self) {
         self.met().close_one();
     }
@@ -84,7 +86,7 @@ impl Met {
 }
 
 impl Stranger {
-    /// Somebody who is known has shown a token.
+    /// Stops counting the connection: its client has shown a token.
     pub fn is_known_now(&self) {
         let mut met = self.strangers.met();
         met.shares.remove(self.place, self.number);
@@ -99,7 +101,7 @@ impl Drop for Stranger {
 }
 
 impl StrangerStream {
-    /// Who is there.
+    /// Returns the connection's stranger.
     pub fn stranger(&self) -> Arc<Stranger> {
         Arc::clone(&self.stranger)
     }

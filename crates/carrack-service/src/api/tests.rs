@@ -1,4 +1,5 @@
-//! The server with a real queue behind it, over each kind of connection; and its description, held against what it does.
+//! The server in front of a real queue, over each kind of connection; and its description, compared with its
+//! answers.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,7 +22,7 @@ use crate::log::{Log, Verbosity};
 use crate::queue::{LocalQueue, QueueSettings, TurnRules, name_of_user};
 use crate::sharing::{ClassRules, SharedTargets};
 
-/// A queue that gives no turns: everything stays as it is.
+/// A queue that gives no turns: every record keeps its state.
 fn queue(directory: &Path) -> Arc<LocalQueue> {
     let settings = QueueSettings {
         directory: directory.join("queue"),
@@ -50,7 +51,7 @@ fn served(directory: &Path) -> ApiClient {
     ApiClient::new(Server::Unix(socket), String::new(), None)
 }
 
-/// Asks for a path with a method; the status, the type and the body.
+/// Sends a request; returns the status, the type and the body.
 async fn ask(directory: &Path, method: &str, path: &str, body: Option<Value>) -> (u16, String, Value) {
     let stream = tokio::net::UnixStream::connect(directory.join("socket")).await.unwrap();
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
@@ -68,8 +69,8 @@ async fn ask(directory: &Path, method: &str, path: &str, body: Option<Value>) ->
     (status, kind, serde_json::from_slice(&body).unwrap_or(Value::Null))
 }
 
-/// What of `value` is not as `schema` says: the part of JSON Schema that the description uses. An unknown field is wrong too, as
-/// what is served should be described.
+/// Returns the differences between `value` and `schema`, for the part of JSON Schema that the description
+/// uses. An unknown field counts as one, as every served field should be described.
 fn wrong(value: &Value, schema: &Value, all: &Value, place: &str) -> Vec<String> {
     if let Some(name) = schema["$ref"].as_str() {
         let name = name.rsplit('/').next().unwrap();
@@ -192,7 +193,7 @@ async fn what_is_served_is_what_is_described() {
     assert_eq!((status, &*kind, &answer["status"]), (405, "application/problem+json", &json!(405)));
     let (status, _, answer) = ask(dir.path(), "GET", "/v2", None).await;
     assert!(status == 404 && answer["hint"].as_str().unwrap().contains("openapi"), "{answer}");
-    // The checker sees what is wrong.
+    // The checker itself finds errors.
     let schema = &description["components"]["schemas"]["TransferRecord"];
     assert!(!wrong(&json!({"id": 7}), schema, &description, "").is_empty());
 }
@@ -285,7 +286,7 @@ async fn all_transfers_are_watched_at_once() {
         let record = said.expect("something is said").unwrap().unwrap();
         (record.id, record.state)
     };
-    // What is over before is not told of.
+    // A transfer that was over before is not reported.
     assert_eq!(next().await, (first.id.clone(), TransferState::Queued));
     let second = client.submit("", submission("second")).await.unwrap();
     assert_eq!(next().await, (second.id.clone(), TransferState::Queued));
@@ -339,7 +340,7 @@ impl Site {
         }
     }
 
-    /// A server of this site.
+    /// Starts a server of this site.
     async fn serve(&self, is_tls: bool) -> u16 {
         let plan = self.plan(is_tls);
         let listeners = plan.listen().await.unwrap();
@@ -381,7 +382,7 @@ async fn a_token_says_who_asks_and_how_far_that_goes() {
             with("storage.read:/").transfer(&record.id).await,
             site.client(port, is_tls, "").transfer(&record.id).await,
             site.client(port, is_tls, "not.a.token").transfer(&record.id).await,
-            // Somebody else's.
+            // Another user's transfer.
             site.client(port, is_tls, &site.token("mallory", "transfers.modify"))
                 .order("", &record.id, Order::Cancel)
                 .await,
@@ -408,7 +409,7 @@ async fn nobody_speaks_to_a_stranger() {
     assert!(matches!(ApiPlan::default().listen().await, Err(ApiPlanError::Nowhere)));
 }
 
-/// Many connections of one address that say nothing, before TLS or after it.
+/// Many silent connections from one address, before TLS or after it.
 #[tokio::test]
 async fn idle_connections_keep_nobody_out() {
     let site = Site::new();
@@ -428,7 +429,7 @@ async fn idle_connections_keep_nobody_out() {
         let closed = tokio::time::timeout(Duration::from_secs(5), read).await.expect("the oldest makes room");
         assert!(closed.is_ok_and(|count| count == 0));
         assert_eq!(client.transfer(&record.id).await.unwrap(), record);
-        // One that a token was shown on is none of them.
+        // A connection that has shown a token is not among the strangers.
         client.order("", &record.id, Order::Cancel).await.unwrap();
         assert_eq!(watching.next().await.unwrap().unwrap().state, TransferState::Cancelled);
     }

@@ -1,4 +1,4 @@
-//! A transfer, or all of them, as a server tells it, over as many connections as that takes.
+//! The records of a transfer, or of all, from a server's events, over as many connections as necessary.
 
 use std::time::Duration;
 
@@ -13,17 +13,17 @@ use super::sse::{PROBLEM, Reader, TRANSFER};
 /// The longest event.
 const EVENT_BYTES_MAX: usize = 4 << 20;
 
-/// A server that watched transfers are heard from says something every 15 seconds.
+/// Time without bytes after which a server counts as lost: it sends a comment every 15 seconds.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// Daemons are started anew: tries to go on watching after one was lost, and the pause before each.
+/// Attempts to reconnect to a lost server, which may be restarting, and the pause before each.
 const TRIES: u32 = 30;
 const TRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Somebody who hears how a transfer is until it is over, or how all are.
+/// A watcher of one transfer until it is over, or of all.
 pub(super) struct Watching<'a> {
     client: &'a ApiClient,
-    /// Nothing for all of them.
+    /// `None` for all transfers.
     id: Option<String>,
     body: Option<axum::body::BodyDataStream>,
     reader: Reader,
@@ -35,7 +35,7 @@ pub(super) struct Watching<'a> {
 type Watched = Result<TransferRecord, ControlError>;
 
 impl<'a> Watching<'a> {
-    /// Nobody is asked yet.
+    /// Creates a watcher without a connection.
     pub fn new(client: &'a ApiClient, id: Option<&str>) -> Watching<'a> {
         Watching {
             client,
@@ -47,7 +47,7 @@ impl<'a> Watching<'a> {
         }
     }
 
-    /// The next thing to say, and who goes on after it.
+    /// Returns the next record, and the watcher for the records after it.
     pub async fn next(mut self) -> Option<(Watched, Option<Watching<'a>>)> {
         if self.id.is_some() && self.last.as_ref().is_some_and(|last| last.state.is_over()) {
             return None;
@@ -57,11 +57,11 @@ impl<'a> Watching<'a> {
             let record = match self.event().await {
                 Ok(Some(record)) => record,
                 Ok(None) => {
-                    // The stream ended, and the transfer goes on: the server was lost.
+                    // The stream ended before the transfer: the server was lost.
                     self.body = None;
                     continue;
                 }
-                // Who was never there is not waited for.
+                // A server that was never there is not waited for.
                 Err(ControlError::Away(_)) if self.last.is_some() && tries < TRIES => {
                     tries += 1;
                     self.body = None;
@@ -70,7 +70,7 @@ impl<'a> Watching<'a> {
                 }
                 Err(error) => return Some((Err(error), None)),
             };
-            // The first one of another stream may be the last one of the one before.
+            // The first record of a new stream may equal the last one of the stream before.
             if self.last.as_ref() != Some(&record) {
                 if let Some(id) = &mut self.id {
                     id.clone_from(&record.id);
@@ -81,7 +81,7 @@ impl<'a> Watching<'a> {
         }
     }
 
-    /// The next record; nothing at the stream's end.
+    /// Returns the next record; `None` at the stream's end.
     async fn event(&mut self) -> Result<Option<TransferRecord>, ControlError> {
         loop {
             while let Some((name, data)) = self.said.pop() {
@@ -106,7 +106,7 @@ impl<'a> Watching<'a> {
             let bytes = tokio::time::timeout(SILENCE, body.next()).await;
             match bytes {
                 Ok(None) => {
-                    // A server that answers and ends at once is not asked again and again without a pause.
+                    // Pause, so that a server which ends its answers at once is not asked in a busy loop.
                     tokio::time::sleep(TRY_PAUSE).await;
                     return Ok(None);
                 }

@@ -1,4 +1,4 @@
-//! Becoming somebody else, for good.
+//! The irreversible change of a process's user.
 
 use std::ffi::CString;
 use std::fs;
@@ -20,10 +20,10 @@ pub struct Account {
 }
 
 impl Account {
-    /// Looks it up, which may ask other hosts: before any walls stand.
+    /// Looks an account up. This may ask other hosts, and so comes before the sandbox.
     ///
     /// # Errors
-    /// `NotFound` if there is none; what the system says.
+    /// `NotFound` if there is none; the system's errors.
     pub fn look_up(name: &str) -> io::Result<Account> {
         let user = User::from_name(name)?.ok_or(io::ErrorKind::NotFound)?;
         let c_name = CString::new(name)?;
@@ -31,21 +31,23 @@ impl Account {
         Ok(Account { name: name.to_owned(), uid: user.uid, gid: user.gid, groups, home: user.dir })
     }
 
-    /// Its name.
+    /// Returns its name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its home directory, which need not be there.
+    /// Returns its home directory, which may not exist.
     pub fn home(&self) -> &Path {
         &self.home
     }
 
-    /// Becomes it. Groups first, while the right to change them is still there; then the user, which gives up every
-    /// capability (capabilities(7)). Whoever is it already stays as he is.
+    /// Becomes this account. Groups first, while the right to change them is still there; then the user,
+    /// which gives up every capability (capabilities(7)). A process that has this user already stays as it
+    /// is.
     ///
     /// # Errors
-    /// `PermissionDenied` if this process may not, or could go back; then nothing may be done with the rights it has.
+    /// `PermissionDenied` if this process may not change, or could change back; its rights must not be used
+    /// then.
     pub fn become_it(&self) -> io::Result<()> {
         if geteuid() == self.uid && !self.uid.is_root() {
             return Ok(());
@@ -53,7 +55,8 @@ impl Account {
         if self.uid.is_root() {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, "root is nobody to become"));
         }
-        // The calls below change the calling thread in the kernel, and the others by glibc's care: there are none.
+        // In the kernel these calls change the calling thread only, and glibc changes the others: there must
+        // be none.
         if fs::read_dir("/proc/self/task")?.count() != 1 {
             return Err(io::Error::other("the process has several threads already"));
         }
@@ -63,7 +66,7 @@ impl Account {
         self.check()
     }
 
-    /// Whether nothing is left of what was before.
+    /// Checks that no earlier right is left.
     fn check(&self) -> io::Result<()> {
         let (users, groups) = (getresuid()?, getresgid()?);
         let is_whole = [users.real, users.effective, users.saved].iter().all(|uid| *uid == self.uid)

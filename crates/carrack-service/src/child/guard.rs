@@ -1,6 +1,7 @@
-//! The end of a session from without: the parent's death, its word (SIGTERM), both of which the client is told of.
+//! Watches for the end of a session from outside: the parent's death or its SIGTERM. The client is informed
+//! of both.
 //!
-//! Owns one thread, which begins once the process is what it will be.
+//! Owns one thread, which starts after the process has its final user.
 
 use std::io::{self, Read};
 use std::os::fd::AsFd;
@@ -13,7 +14,7 @@ use rustix::io::Errno;
 use signal_hook::consts::SIGTERM;
 use signal_hook::low_level::pipe;
 
-/// Watches from now on. `parent` is only looked at.
+/// Starts the thread. `parent` is only polled.
 pub fn watch(parent: UnixStream, abort: Abort) -> io::Result<()> {
     let (mut heard, said) = UnixStream::pair()?;
     pipe::register(SIGTERM, said)?;
@@ -29,9 +30,9 @@ pub fn watch(parent: UnixStream, abort: Abort) -> io::Result<()> {
                 Err(_) => break,
             }
         }
-        // A daemon that is started again, or a time that is over: the client may come back.
+        // The daemon may be restarting, or a time limit was reached: the client may try again.
         abort.dismiss();
-        // The session ends by itself now. A parent that is alive counts its time; one that is gone can't.
+        // The session ends now. A living parent enforces its deadline; a dead one can't.
         let mut byte = [0; 2];
         while !matches!(heard.read(&mut byte), Ok(0) | Err(_)) {}
     };

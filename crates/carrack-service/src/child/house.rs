@@ -1,7 +1,8 @@
-//! What the daemon allows one client: identity, export, right, token and quota, in this order.
+//! Authorization of a client by the daemon: identity, export, right, token and quota, in this order.
 //!
-//! Whoever asks for an export that there isn't and whoever asks for one that is not open to him hear the same. With the
-//! first admission the process becomes the rule's user and holds the export's directory; further ones are for the same.
+//! A client gets the same answer for a missing export as for a closed one. With the first admission the
+//! process becomes the rule's user and opens the export's directory; further admissions are for the same user
+//! and export.
 
 use std::cell::RefCell;
 use std::os::unix::net::UnixStream;
@@ -29,31 +30,32 @@ use crate::log::Log;
 use crate::path::{ExportPath, split};
 use crate::sharing::SocketExchange;
 
-/// What has to be free for a session to begin: the least of buffers, and the tables and stacks of its process.
+/// Memory that must be free for a session to begin: the smallest buffers, and its process's tables and
+/// stacks.
 const FREE_BYTES_MIN: u64 = 16 << 20;
 
-/// The house of a daemon.
+/// The responder's side of a daemon's session.
 pub struct ExportHouse {
     config: Arc<Config>,
     errand: Errand,
-    /// By TLS.
+    /// Identity by TLS.
     who: Option<Identity>,
     tokens: TokenKeys,
     parent: RefCell<UnixStream>,
     abort: Abort,
     log: Log,
-    /// Once somebody was admitted.
+    /// Set with the first admission.
     inside: RefCell<Option<Inside>>,
 }
 
-/// What the process is bound to.
+/// The export and user that the process is bound to.
 struct Inside {
     export: String,
     user: Option<String>,
     root: Arc<Root>,
 }
 
-/// Who asks, and what a token lets them do.
+/// A client's identity, and its token's rights.
 struct Claim {
     who: Identity,
     scope: Option<Scope>,
@@ -74,12 +76,13 @@ impl ExportHouse {
         ExportHouse { config, errand, who, tokens, parent, abort, log, inside }
     }
 
-    /// Whether it let anybody in.
+    /// Returns true if a request was admitted.
     pub fn is_admitted(&self) -> bool {
         self.inside.borrow().is_some()
     }
 
-    /// A token stands for whom it names, whoever brings it.
+    /// Returns the claim of a request. A token counts for the identity in it, independent of the client's
+    /// certificate.
     fn claim(&self, token: &str) -> Result<Claim, SessionError> {
         if token.is_empty() {
             let who = self.who.clone().ok_or_else(|| {
@@ -98,7 +101,8 @@ impl ExportHouse {
         Ok(Claim { who: token.identity, scope: Some(token.scope), until_s: Some(until.as_secs()) })
     }
 
-    /// The paths, all of one export, and the rule that lets them be used so.
+    /// Checks that the paths are of one export and that a rule permits the action; returns both, and the rest
+    /// of the paths.
     fn allowed<'a>(
         &'a self,
         claim: &Claim,
@@ -141,8 +145,9 @@ impl ExportHouse {
         SessionError::refused("paths on a daemon are /EXPORT/sub/path", hint)
     }
 
-    /// The daemon's own meta-server, asked by the user that the process has become. It is connected to with the first batch, and again
-    /// whenever that is needed: Landlock lets a process connect to Unix sockets wherever they lie.
+    /// Returns the daemon's own meta-server, which sees the user that the process has become. The exchange
+    /// connects with the first batch and again whenever necessary: Landlock lets a process connect to Unix
+    /// sockets anywhere.
     fn sharing(&self) -> Option<Sharing> {
         let socket = self.config.local()?.sharing_socket()?;
         Some(Sharing(Arc::new(SocketExchange::new(&socket))))
@@ -153,7 +158,7 @@ impl ExportHouse {
             .map_err(|error| SessionError::Local { what: "asking the daemon", error })
     }
 
-    /// For the audit log. That the client is refused does not depend on it.
+    /// Reports a refused request for the audit log. The refusal does not depend on it.
     fn tell_wanted(&self, who: Option<&Identity>, work: &Work) {
         let wanted = ToParent::Wanted { who: who.cloned(), work: work.clone() };
         if let Err(error) = self.tell(&wanted) {
@@ -161,7 +166,7 @@ impl ExportHouse {
         }
     }
 
-    /// Asks the parent, which counts.
+    /// Asks the parent for admission: the parent enforces the quotas.
     fn ask(&self, claim: &Claim, work: Work) -> Result<(Door, u64), SessionError> {
         let local = |error| SessionError::Local { what: "asking the daemon", error };
         self.tell(&ToParent::Ask { who: claim.who.clone(), work, until_s: claim.until_s })?;
@@ -179,7 +184,7 @@ impl ExportHouse {
         }
     }
 
-    /// Becomes the rule's user and holds the export; once, as there is no way back.
+    /// Becomes the rule's user and opens the export; once, as it can't be undone.
     fn enter(&self, export: &Export, rule: &Rule) -> Result<Arc<Root>, SessionError> {
         let mut inside = self.inside.borrow_mut();
         if let Some(inside) = &*inside {
@@ -254,7 +259,7 @@ impl House for ExportHouse {
         })
     }
 
-    /// Those with a rule for the caller; with a token, those of them that it is for as a whole.
+    /// Returns the exports with a rule for the caller; with a token, only those that it covers completely.
     fn exports(&self, request: &Request<'_>) -> Result<Option<Vec<String>>, SessionError> {
         let work = work_of(request);
         let claim = self.claim(request.token).inspect_err(|_| self.tell_wanted(None, &work))?;
@@ -265,7 +270,7 @@ impl House for ExportHouse {
     }
 }
 
-/// What a token has to say as well: writing may replace what is there.
+/// Checks the token's scope. Writing needs the right to modify, as it may replace files.
 fn check_scope(claim: &Claim, request: &Request<'_>) -> Result<(), SessionError> {
     if is_in_scope(claim, request.deed, &request.paths) {
         return Ok(());
@@ -281,7 +286,7 @@ fn is_in_scope(claim: &Claim, deed: Deed, paths: &[&[u8]]) -> bool {
     paths.iter().all(is_allowed)
 }
 
-/// One of these permissions is enough.
+/// Returns the operations of which a token needs one.
 fn operations_for(deed: Deed) -> &'static [Operation] {
     match deed {
         Deed::Read | Deed::Verify => &[Operation::Read],
@@ -291,15 +296,15 @@ fn operations_for(deed: Deed) -> &'static [Operation] {
     }
 }
 
-/// Where paths are resolved: beneath the export, and with a token beneath the directories of its scope, so that neither a link nor
-/// any path that the request has beside those that were judged leads out of them.
+/// Returns the base of path resolution: the export, or with a token the directories of its scope. So neither
+/// a link nor any path outside of the checked ones leads out of them.
 fn base_of(claim: &Claim, deed: Deed, export: &Export, root: Arc<Root>) -> Base {
     let Some(scope) = &claim.scope else { return Base::Beneath(root) };
     let parts = scope.parts_of(export.name.as_bytes(), operations_for(deed));
     if parts.iter().any(Vec::is_empty) {
         return Base::Beneath(root);
     }
-    // A path that is too long to be one leads nowhere.
+    // A path over the length limit exists nowhere.
     let parts = parts.iter().filter_map(|part| RelPath::new(part).ok()).collect();
     Base::scoped(&root, parts)
 }
@@ -314,7 +319,7 @@ fn in_words(deed: Deed) -> &'static str {
     }
 }
 
-/// For the audit log.
+/// Describes a request for the audit log.
 fn work_of(request: &Request<'_>) -> Work {
     let deed = match request.deed {
         Deed::Read => "read",
@@ -334,8 +339,8 @@ fn work_of(request: &Request<'_>) -> Work {
     }
 }
 
-/// The caller's wishes, as far as the daemon lets itself be asked. Each lane takes the smallest number of slots at least,
-/// so that large slots mean few lanes.
+/// Limits the caller's settings to those of the daemon. Each lane takes at least the smallest number of
+/// slots, so that large slots allow few lanes.
 fn tempered(wished: Settings, config: &Config, slot_bytes: u32) -> Settings {
     let limits = &config.limits;
     let io_threads_max = limits.io_threads as usize;
@@ -360,7 +365,7 @@ fn tempered(wished: Settings, config: &Config, slot_bytes: u32) -> Settings {
     }
 }
 
-/// Of two rates, where 0 is any.
+/// Returns the lower of two rates; 0 means no limit.
 fn least_rate(one: u64, other: u64) -> u64 {
     match (one, other) {
         (0, rate) | (rate, 0) => rate,

@@ -1,8 +1,8 @@
-//! A session's process: it speaks TLS with one client, finds out who that is, and serves what the daemon's configuration
-//! allows.
+//! A session's process: it speaks TLS with one client, authenticates it, and serves it as the daemon's
+//! configuration allows.
 //!
-//! It begins with the daemon's rights and one thread. Before it touches the client's paths it has become the user that
-//! the configuration names, and has put what walls the kernel has around itself ([`House`]).
+//! It begins with the daemon's rights and one thread. Before it touches the client's paths it has become the
+//! user that the configuration names, and has entered the sandbox that the kernel supports ([`House`]).
 
 pub(crate) mod account;
 mod guard;
@@ -30,13 +30,14 @@ use crate::errand::{Charge, Errand, Report, ToParent, receive, send, shortened};
 use crate::log::Log;
 use house::ExportHouse;
 
-/// Far from the numbers that anything expects to be a standard stream.
+/// Lowest descriptor for the connection and the parent's socket, above any that code expects as a standard
+/// stream.
 const FIRST_FD: i32 = 10;
 
-/// How long the parent may take for an answer: it has one loop, and may be busy.
+/// Timeout of the parent's answers: it has one loop, and may be busy.
 const PARENT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Why no session came to stand.
+/// An error before the session began.
 #[derive(Debug, Error)]
 enum NoSession {
     #[error("{what}: {error}")]
@@ -59,8 +60,8 @@ fn system(what: &'static str) -> impl FnOnce(io::Error) -> NoSession {
     move |error| NoSession::System { what, error }
 }
 
-/// Serves the session that this process was started for: standard input is the client's connection, standard output
-/// leads to the parent. Whether it came to its end.
+/// Serves the session that this process was started for: standard input is the client's connection, standard
+/// output the socket to the parent. Returns true if it succeeded.
 pub fn serve_session() -> bool {
     let mut log = Log::default();
     let mut peer = None;
@@ -69,7 +70,7 @@ pub fn serve_session() -> bool {
         Err(error) => {
             let whose = peer.map_or(String::new(), |peer| format!("{peer}: "));
             match &error {
-                // Strangers fail here; what they do is no trouble of the daemon's.
+                // Handshakes of strangers fail here; such failures are no trouble of the daemon's.
                 NoSession::Handshake(_) | NoSession::OtherProtocol | NoSession::Identity(_) => {
                     log.detail(|| format!("{whose}{error}{}", hint(&error)));
                 }
@@ -113,12 +114,12 @@ fn run(log: &mut Log, peer: &mut Option<std::net::SocketAddr>) -> Result<bool, N
     let outcome = serve(Channel::Tls(Box::new(channel)), &house, &abort);
     let report = report(&outcome, house.is_admitted());
     let went_well = report.ending == Ending::Ok;
-    // Without a parent there is nobody to tell.
+    // It fails only if the parent is dead.
     let _ = send(&mut parent, &ToParent::Done(report));
     Ok(went_well)
 }
 
-/// Who is at the other end of TLS; nobody who is known if it is left to a token.
+/// Returns the identity of the TLS peer; `None` if a token will tell it.
 fn identity(channel: &TlsChannel, keys: &PublicKeys) -> Result<Option<Identity>, NoSession> {
     if !speaks_carrack(channel.protocol()) {
         return Err(NoSession::OtherProtocol);
@@ -126,15 +127,15 @@ fn identity(channel: &TlsChannel, keys: &PublicKeys) -> Result<Option<Identity>,
     Ok(channel.peer_certificates().map(|chain| Identity::of_peer(chain, keys)).transpose()?)
 }
 
-/// For the audit log: TLS stood, and that was all.
+/// Reports for the audit log that TLS was established, and nothing more.
 fn tell_refused(parent: &mut UnixStream, error: &NoSession) {
     let reason = shortened(&error.to_string());
     let report = Report { ending: Ending::Refused, reason, bytes: 0, files: 0, failed: 0 };
-    // Without a parent there is nobody to tell.
+    // It fails only if the parent is dead.
     let _ = send(parent, &ToParent::Known(None)).and_then(|()| send(parent, &ToParent::Done(report)));
 }
 
-/// The connection and the way to the parent; `/dev/null` and stderr stand in their place from now on.
+/// Takes the connection and the socket to the parent; `/dev/null` and stderr replace them.
 fn take_standard_streams() -> io::Result<(TcpStream, UnixStream)> {
     let connection: OwnedFd = fcntl_dupfd_cloexec(stdio::stdin(), FIRST_FD)?;
     let parent: OwnedFd = fcntl_dupfd_cloexec(stdio::stdout(), FIRST_FD)?;

@@ -1,4 +1,4 @@
-//! What a session's process gives up beside its user: ways out that it needs for nothing.
+//! The sandbox of a session's process, in addition to the change of its user.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -14,38 +14,40 @@ use rustix::process::{
 };
 use rustix::thread::set_no_new_privs;
 
-/// The newest version of Landlock whose rights this asks for (Linux 6.10); on older kernels those that they know.
+/// The newest version of Landlock whose rights are requested (Linux 6.10); older kernels enforce those that
+/// they know.
 const LANDLOCK: ABI = ABI::V5;
 
-/// Where libraries and facts about the machine are, which a session loads and reads.
+/// Directories of libraries and of facts about the machine, which a session loads and reads.
 const READ_ONLY: [&str; 8] = ["/usr", "/lib", "/lib64", "/opt", "/etc/ld.so.cache", "/proc", "/sys", "/dev"];
 
-/// As soon as the process runs. What is in its memory goes into no core file, and no other process of its user may look
-/// at it (ptrace(2)); it does not outlive its parent, which is what knows of it; no program that it starts gets more
-/// rights than it has.
+/// Restricts the process at its start. Its memory goes into no core file, and no other process of its user
+/// may read it (ptrace(2)); it does not outlive its parent, which alone keeps track of sessions; no program
+/// that it starts gets more rights than it has.
 pub fn at_start() -> io::Result<()> {
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     set_parent_process_death_signal(Some(Signal::KILL))?;
     set_no_new_privs(true)?;
-    // The directory that the daemon was started in would keep its file system mounted.
+    // A working directory that the daemon was started in would keep its file system mounted.
     Ok(chdir("/")?)
 }
 
-/// Once the process has its last user, which the kernel answers by forgetting these two (prctl(2)). From now on the end
-/// of the parent is one that the client is told of: [`super::guard`] sees to it.
+/// Restores two restrictions after the last change of the user, with which the kernel clears them (prctl(2)).
+/// From now on [`super::guard`] informs the client of the parent's end.
 pub fn as_another_user() -> io::Result<()> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     Ok(set_parent_process_death_signal(Some(Signal::TERM))?)
 }
 
-/// Lets the process reach no other files than those beneath an export, and the flash it may use, whatever the rest of the program does: a
-/// second wall behind `openat2`. Kernels without Landlock have none. What stands is said in words.
+/// Restricts the process to the files beneath an export and to its spill directories, even if the rest of the
+/// program is compromised: a second confinement in addition to `openat2`. Kernels without Landlock have none.
+/// Returns the result in words.
 pub fn around(
     export: impl AsFd,
     flash: impl Iterator<Item = impl AsRef<Path>>,
 ) -> Result<&'static str, RulesetError> {
-    // A log has no name: it is made there, written and read.
+    // A log has no name: it is created there, written and read.
     let of_log = AccessFs::MakeReg | AccessFs::WriteFile | AccessFs::ReadFile;
     let reading = AccessFs::from_read(LANDLOCK);
     let mut ruleset = Ruleset::default()
@@ -57,7 +59,7 @@ pub fn around(
         ruleset = ruleset.add_rule(PathBeneath::new(place, of_log))?;
     }
     for path in READ_ONLY {
-        // What isn't there needs no rule.
+        // A missing directory needs no rule.
         let Ok(place) = PathFd::new(path) else { continue };
         let rights = if Path::new(path).is_dir() { reading } else { reading & AccessFs::from_file(LANDLOCK) };
         ruleset = ruleset.add_rule(PathBeneath::new(place, rights))?;
@@ -83,7 +85,7 @@ mod tests {
         let flash = tempfile::tempdir_in("/var/tmp").unwrap();
         let secret = outside.path().join("secret");
         fs::write(&secret, "secret").unwrap();
-        // A thread's walls are its own.
+        // A sandbox is its thread's own.
         let walled = std::thread::spawn({
             let (inside, secret) = (inside.path().to_path_buf(), secret.clone());
             let flash = flash.path().to_path_buf();

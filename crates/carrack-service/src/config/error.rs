@@ -1,17 +1,17 @@
-//! What is wrong with a configuration, with the line that it is wrong in.
+//! Errors in a configuration, with the line of each.
 
 use thiserror::Error;
 
 use super::MAX_CONFIG_BYTES;
 
-/// Between a message and its hint in what a deserializer says.
+/// Separator of a message and its hint within a deserializer's error.
 pub(super) const HINT: &str = "\nhint: ";
 
-/// A configuration that can't be used.
+/// An error in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{place}{message}")]
 pub struct ConfigError {
-    /// `line 3 (rate = "x"): `, or nothing.
+    /// `line 3 (rate = "x"): `, or empty.
     place: String,
     message: String,
     hint: String,
@@ -24,7 +24,7 @@ impl ConfigError {
         ConfigError::at(text, error.span().map(|span| span.start), message, hint)
     }
 
-    /// Of what begins at a byte of the text, if that is known.
+    /// Creates an error at a byte of the text, if its position is known.
     pub(super) fn at(text: &str, start: Option<usize>, message: String, hint: String) -> ConfigError {
         let line = start.map(|start| text[..start.min(text.len())].matches('\n').count() + 1);
         let place = line.map_or(String::new(), |line| {
@@ -41,12 +41,12 @@ impl ConfigError {
         ConfigError { place: String::new(), message, hint, line: None }
     }
 
-    /// The line, from 1.
+    /// Returns the number of the line, from 1.
     pub fn line(&self) -> Option<usize> {
         self.line
     }
 
-    /// What the administrator can do.
+    /// Returns a hint for the administrator.
     pub fn hint(&self) -> &str {
         &self.hint
     }

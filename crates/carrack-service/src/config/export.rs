@@ -1,4 +1,4 @@
-//! A directory that a daemon gives, and to whom.
+//! Exports: directories that a daemon serves, with their access policies.
 
 use std::path::PathBuf;
 
@@ -15,44 +15,44 @@ const MAX_NAME_BYTES: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Export {
-    /// The first name of its paths: `/NAME/sub/path`.
+    /// First component of its paths: `/NAME/sub/path`.
     #[serde(deserialize_with = "name")]
     pub name: String,
-    /// Where it is.
+    /// The directory.
     #[serde(deserialize_with = "absolute")]
     pub path: PathBuf,
-    /// The least protection that data may travel with.
+    /// The lowest protection level for data.
     #[serde(default = "private", deserialize_with = "protection")]
     pub protection: Protection,
-    /// Whether clients may have files read that an archive has to bring back first.
+    /// True if clients may read files that an archive recalls first.
     #[serde(default)]
     pub recall: bool,
-    /// To whom it is open. The first rule that is about somebody counts, and no other.
+    /// The access policy. The first rule that matches an identity counts, and no other.
     #[serde(deserialize_with = "rules")]
     pub allow: Vec<Rule>,
 }
 
-/// What one identity, or those that a pattern names, may do.
+/// The rights of an identity, or of all identities that match a pattern.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Written")]
 pub struct Rule {
     /// A name, in which `*` stands for any number of characters and `?` for one.
     pub identity: String,
-    /// Read files.
+    /// The right to read files.
     pub read: bool,
-    /// Create, replace and remove.
+    /// The right to create, replace and remove.
     pub write: bool,
-    /// Look at names, sizes and times; whoever may read may do so too.
+    /// The right to read names, sizes and times; implied by the right to read files.
     pub list: bool,
-    /// The account that the session has, where the daemon runs as root; without it the daemon's own.
+    /// The account of the session if the daemon runs as root; without it the daemon's own.
     pub user: Option<String>,
-    /// Sessions at the same time of each identity.
+    /// Upper bound of simultaneous sessions of each identity.
     pub sessions: Option<u64>,
-    /// Bytes a second of all sessions of an identity together: each gets an even share.
+    /// Bytes per second of all sessions of an identity together: each gets an even share.
     pub rate: Option<u64>,
 }
 
-/// A rule as it is written.
+/// A rule as written in the file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -93,14 +93,14 @@ impl TryFrom<Written> for Rule {
 }
 
 impl Export {
-    /// The first rule that is about `identity`.
+    /// Returns the first rule that matches `identity`.
     pub fn rule(&self, identity: &str) -> Option<&Rule> {
         self.allow.iter().find(|rule| matches(rule.identity.as_bytes(), identity.as_bytes()))
     }
 }
 
 impl Rule {
-    /// Whether it lets one do this.
+    /// Returns true if the rule permits this action.
     pub fn allows(&self, deed: Deed) -> bool {
         match deed {
             Deed::Read | Deed::Verify => self.read,
@@ -109,7 +109,7 @@ impl Rule {
         }
     }
 
-    /// Bytes a second of one session; 0 for any number.
+    /// Returns the bytes per second of one session; 0 for no limit.
     pub fn share(&self) -> u64 {
         match (self.rate, self.sessions) {
             (Some(rate), Some(sessions)) => (rate / sessions.max(1)).max(1),
@@ -118,7 +118,7 @@ impl Rule {
     }
 }
 
-/// Whether a text is one that a pattern stands for. Without recursion: what it costs is bounded by the product of the
+/// Returns true if the pattern matches the text. Without recursion: the cost is bounded by the product of the
 /// lengths.
 fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t, mut retry) = (0, 0, None);
@@ -132,7 +132,7 @@ fn matches(pattern: &[u8], text: &[u8]) -> bool {
                 (p, t) = (p + 1, t + 1);
             }
             _ => {
-                // The last star takes one byte more.
+                // The last star takes one more byte.
                 let Some((after_star, taken)) = retry else { return false };
                 retry = Some((after_star, taken + 1));
                 (p, t) = (after_star, taken + 1);
@@ -192,7 +192,7 @@ mod tests {
         ] {
             assert_eq!(matches(pattern.as_bytes(), text.as_bytes()), expected, "{pattern} {text}");
         }
-        // No time is lost on a pattern that would take a recursion years.
+        // A pattern that would take a recursion years costs no time.
         assert!(!matches("*a".repeat(100).as_bytes(), "a".repeat(99).as_bytes()));
     }
 }

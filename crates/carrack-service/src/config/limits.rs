@@ -1,4 +1,4 @@
-//! How much a daemon lets itself be asked for.
+//! Limits of a daemon.
 
 use std::time::Duration;
 
@@ -7,36 +7,38 @@ use serde::Deserialize;
 
 use super::value::{optional_within, size, within};
 
-/// The bounds, all of them on what strangers or clients can make the daemon do.
+/// The limits, all of them on work that strangers or clients can cause in the daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// Connections that have not said anything that tells what they are; beyond it the oldest is closed.
+    /// Connections whose kind is not known yet; beyond this number the oldest is closed.
     #[serde(deserialize_with = "within::<1, 100_000, _>")]
     pub half_open: u64,
     /// Processes that have not admitted their client yet; further clients wait, as half-open connections.
     #[serde(deserialize_with = "within::<1, 4_096, _>")]
     pub handshakes: u64,
-    /// Connections of one address (of IPv6, one /64) that are half-open or in their handshake. A session may make 64
-    /// data connections at a time, so that twice as many leave room for two that begin at once.
+    /// Connections of one address (of IPv6, one /64) that are half-open or in their handshake. A session may
+    /// make 64 data connections at a time, so that twice as many leave room for two sessions that begin at
+    /// once.
     #[serde(deserialize_with = "within::<1, 100_000, _>")]
     pub per_address: u64,
-    /// How long a connection may be half-open, and then how long its TLS handshake may take, in seconds.
+    /// Time that a connection may be half-open, and the time that its TLS handshake may take afterwards, in
+    /// seconds.
     #[serde(deserialize_with = "within::<1, 600, _>")]
     handshake_seconds: u64,
-    /// How long a session may last, in seconds; as long as it likes if it isn't said.
+    /// Duration of a session at most, in seconds; unlimited by default.
     #[serde(deserialize_with = "optional_within::<1, 31_536_000, _>")]
     session_seconds: Option<u64>,
-    /// How long nothing may move in a session before it is ended, in seconds.
+    /// Time without progress after which a session is ended, in seconds.
     #[serde(deserialize_with = "within::<1, 31_536_000, _>")]
     idle_seconds: u64,
-    /// Sessions at the same time.
+    /// Simultaneous sessions.
     #[serde(deserialize_with = "within::<1, 4_096, _>")]
     pub sessions: u64,
-    /// Sessions of one identity at the same time.
+    /// Simultaneous sessions of one identity.
     #[serde(deserialize_with = "within::<1, 4_096, _>")]
     pub sessions_per_identity: u64,
-    /// Payload memory of a session, in bytes, beyond what the smallest number of slots takes.
+    /// Payload memory of a session, in bytes, beyond that of the smallest number of slots.
     #[serde(deserialize_with = "size")]
     pub buffer: u64,
     /// I/O threads of a session.
@@ -62,17 +64,17 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// How long a connection may be half-open, and then how long its TLS handshake may take.
+    /// Returns the time that a connection may be half-open, and that its TLS handshake may take afterwards.
     pub fn handshake(&self) -> Duration {
         Duration::from_secs(self.handshake_seconds)
     }
 
-    /// How long nothing may move in a session.
+    /// Returns the time without progress after which a session is ended.
     pub fn idle(&self) -> Duration {
         Duration::from_secs(self.idle_seconds)
     }
 
-    /// How long a session may last.
+    /// Returns the limit of a session's duration.
     pub fn session(&self) -> Option<Duration> {
         self.session_seconds.map(Duration::from_secs)
     }

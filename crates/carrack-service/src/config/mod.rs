@@ -1,7 +1,7 @@
-//! What an administrator says of a daemon: a TOML file as values. Pure: text in, values or a [`ConfigError`] out; the
-//! files that it names are the matter of [`crate::material`].
+//! The configuration of a daemon: a TOML file as values. No I/O: text in, values or a [`ConfigError`] out;
+//! [`crate::material`] reads the files that it names.
 //!
-//! A key that isn't known is an error, as is a value that could not mean what was meant. Every error names its line.
+//! An unknown key is an error, as is a value outside its bounds. Every error names its line.
 
 mod error;
 mod export;
@@ -30,7 +30,7 @@ pub use sharing::{DEFAULT_SHARING_SOCKET, SharingConfig};
 pub use spill::SpillConfig;
 use value::absolute;
 
-/// The port that carrack's daemons listen on unless told otherwise.
+/// The default port of carrack's daemons.
 pub const DEFAULT_PORT: u16 = 7512;
 
 /// The longest configuration, in bytes: thousands of exports.
@@ -40,57 +40,57 @@ pub const MAX_CONFIG_BYTES: usize = 1 << 20;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Where to listen, for control and data connections alike. Sockets that systemd hands over go before it.
+    /// Addresses for control and data connections alike. Sockets from systemd take precedence.
     #[serde(default = "everywhere", deserialize_with = "value::some_addresses")]
     pub listen: Vec<SocketAddr>,
-    /// Where the audit log goes; without it, to standard error.
+    /// Path of the audit log; standard error by default.
     #[serde(default, deserialize_with = "value::optional_absolute")]
     pub audit: Option<PathBuf>,
-    /// Where the daemon's process id goes, for those who have no systemd.
+    /// Path of the PID file, for systems without systemd.
     #[serde(default, deserialize_with = "value::optional_absolute")]
     pub pid_file: Option<PathBuf>,
-    /// How long running sessions may go on after SIGTERM, in seconds.
+    /// Time for which running sessions may continue after SIGTERM, in seconds.
     #[serde(default = "drain_seconds")]
     drain_seconds: u32,
-    /// Who the daemon is, and whom it knows.
+    /// The daemon's credentials and the clients that it accepts.
     pub tls: Tls,
-    /// Whose bearer tokens it believes.
+    /// Bearer tokens that it accepts.
     #[serde(default)]
     pub tokens: Tokens,
-    /// What it lets itself be asked for.
+    /// Limits on the work that clients can cause.
     #[serde(default)]
     pub limits: Limits,
-    /// Where sessions may put objects aside.
+    /// Directories into which sessions may spill objects.
     #[serde(default)]
     pub spill: SpillConfig,
-    /// The queue that it keeps beside.
+    /// The queue of this machine.
     #[serde(default)]
     pub queue: Option<QueueConfig>,
-    /// How transfers share storage targets.
+    /// Sharing of storage targets among transfers.
     #[serde(default)]
     pub sharing: Option<SharingConfig>,
-    /// What it gives.
+    /// The exports.
     #[serde(rename = "export", deserialize_with = "distinct_exports")]
     pub exports: Vec<Export>,
 }
 
-/// The files of TLS, all PEM but the last.
+/// The files of TLS, all PEM except the last.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tls {
-    /// The daemon's certificate, and those between it and its CA.
+    /// The daemon's certificate chain, without the CA.
     #[serde(deserialize_with = "absolute")]
     pub certificate: PathBuf,
     /// Its private key.
     #[serde(deserialize_with = "absolute")]
     pub key: PathBuf,
-    /// The CAs whose certificates clients may have.
+    /// CAs of clients' certificates.
     #[serde(default, deserialize_with = "value::absolutes")]
     pub client_ca: Vec<PathBuf>,
-    /// What those CAs have revoked.
+    /// Revocation lists of these CAs.
     #[serde(default, deserialize_with = "value::absolutes")]
     pub revoked: Vec<PathBuf>,
-    /// People's public keys, in the format of ssh's `authorized_keys`; a key's comment is its owner's name.
+    /// Public keys of users, in the format of ssh's `authorized_keys`; a key's comment is its owner's name.
     #[serde(default, deserialize_with = "value::optional_absolute")]
     pub public_keys: Option<PathBuf>,
 }
@@ -99,25 +99,25 @@ pub struct Tls {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tokens {
-    /// Who may sign them; nobody, if empty.
+    /// Accepted issuers; without any, no token is accepted.
     #[serde(default)]
     pub issuers: Vec<Issuer>,
-    /// The longest life of a token that is believed, in seconds; a day if it isn't said.
+    /// The longest lifetime of an accepted token, in seconds; a day by default.
     #[serde(default, deserialize_with = "value::optional_lifetime")]
     pub max_lifetime_seconds: Option<u64>,
-    /// A file with the ids of tokens that were taken back, one a line.
+    /// A file with the IDs of revoked tokens, one a line.
     #[serde(default, deserialize_with = "value::optional_absolute")]
     pub revoked: Option<PathBuf>,
 }
 
-/// Somebody who signs tokens.
+/// An issuer of tokens.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Issuer {
-    /// What its tokens say in `iss`.
+    /// Value of its tokens' `iss`.
     #[serde(deserialize_with = "value::word")]
     pub name: String,
-    /// What they have to say in `aud` for this daemon.
+    /// Required value of its tokens' `aud`.
     #[serde(deserialize_with = "value::word")]
     pub audience: String,
     /// Its public keys, PEM.
@@ -126,18 +126,19 @@ pub struct Issuer {
 }
 
 impl Config {
-    /// Reads a file's text.
+    /// Parses a file's text.
     ///
     /// # Errors
-    /// What is wrong, in which line.
+    /// The first error, with its line.
     pub fn parse(text: &str) -> Result<Config, ConfigError> {
         parsed(text)
     }
 
-    /// What a configuration has for this machine's users, if it has neither exports nor TLS; nothing of any other, whatever it is.
+    /// Returns the part for this machine's users if the configuration has neither exports nor TLS, and `None`
+    /// for any other text, even an invalid one.
     ///
     /// # Errors
-    /// What is wrong, in which line.
+    /// The first error, with its line.
     pub(crate) fn local_alone(text: &str) -> Result<Option<LocalConfig>, ConfigError> {
         let has = |table: &toml::Table, key| table.contains_key(key);
         let is_local = |table: &toml::Table| has(table, "queue") || has(table, "sharing");
@@ -149,38 +150,38 @@ impl Config {
         }
     }
 
-    /// What runs beside the exports, for this machine's users.
+    /// Returns the part for this machine's users, next to the exports.
     pub fn local(&self) -> Option<LocalConfig> {
         let Config { queue, sharing, .. } = self;
         let local = LocalConfig { queue: queue.clone(), sharing: sharing.clone(), pid_file: None };
         (queue.is_some() || sharing.is_some()).then_some(local)
     }
 
-    /// How long running sessions may go on after SIGTERM.
+    /// Returns the time for which running sessions may continue after SIGTERM.
     pub fn drain(&self) -> Duration {
         Duration::from_secs(self.drain_seconds.into())
     }
 
-    /// The export of this name, and the first of its rules that is about this identity. Nothing where there is no such
-    /// export, or no such rule: nobody is told which.
+    /// Returns the export of this name, and its first rule that matches this identity. `None` if there is no
+    /// such export or no such rule: no client learns which.
     pub fn rule(&self, export: &str, identity: &str) -> Option<(&Export, &Rule)> {
         let export = self.exports.iter().find(|known| known.name == export)?;
         Some((export, export.rule(identity)?))
     }
 
-    /// The names of the exports that are open to this identity.
+    /// Returns the names of the exports that are open to this identity.
     pub fn open_to(&self, identity: &str) -> impl Iterator<Item = &str> {
         let is_open = move |export: &&Export| export.rule(identity).is_some();
         self.exports.iter().filter(is_open).map(|export| export.name.as_str())
     }
 
-    /// Whether a session may have to become another user.
+    /// Returns true if a session may need to become another user.
     pub fn separates_privileges(&self) -> bool {
         self.exports.iter().flat_map(|export| &export.allow).any(|rule| rule.user.is_some())
     }
 }
 
-/// A file's text as values.
+/// Parses a text within the size limit.
 fn parsed<T: DeserializeOwned>(text: &str) -> Result<T, ConfigError> {
     if text.len() > MAX_CONFIG_BYTES {
         return Err(ConfigError::too_long());

@@ -1,4 +1,4 @@
-//! The queue of this machine, which a daemon may keep beside its exports.
+//! The queue of this machine, which a daemon may run in addition to its exports.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,10 +12,10 @@ use super::sharing::SharingConfig;
 use super::value::{absolute, optional_absolute, within, wrong};
 use crate::queue::{QueueSettings, TurnRules};
 
-/// Where a queue answers unless told otherwise.
+/// The default socket of a queue.
 pub const DEFAULT_SOCKET: &str = "/run/carrack/queue.sock";
 
-/// Weights of accounts.
+/// Bounds of accounts' weights.
 const WEIGHT_MIN: f64 = 0.001;
 const WEIGHT_MAX: f64 = 1_000.0;
 
@@ -23,43 +23,44 @@ const WEIGHT_MAX: f64 = 1_000.0;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QueueConfig {
-    /// Where the queue is kept. It is the daemon's user's alone.
+    /// The directory of the queue, which belongs to the daemon's user alone.
     #[serde(deserialize_with = "absolute")]
     pub directory: PathBuf,
-    /// Transfers at the same time.
+    /// Simultaneous transfers.
     #[serde(default = "max_running", deserialize_with = "within::<1, 64, _>")]
     max_running: u64,
-    /// Days for which a transfer is remembered once it is over.
+    /// Days for which a transfer stays in the history once it is over.
     #[serde(default = "history_days", deserialize_with = "within::<1, 36_500, _>")]
     history_days: u64,
-    /// The Unix socket on which it answers.
+    /// The queue's Unix socket.
     #[serde(default, deserialize_with = "optional_absolute")]
     socket: Option<PathBuf>,
-    /// Where the paths of other sites than `local` begin, as `carrack cp` takes them: `user@host:`, `carrack://host/export`.
+    /// Prefixes of the paths on sites other than `local`, in the notation of `carrack cp`: `user@host:`,
+    /// `carrack://host/export`.
     #[serde(default, deserialize_with = "sites")]
     sites: BTreeMap<String, String>,
-    /// The highest priority that users may say.
+    /// The highest priority that users may give.
     #[serde(default = "priority_max", deserialize_with = "priority")]
     priority_max: u8,
-    /// The same for users and accounts that are named.
+    /// The same for named users and accounts.
     #[serde(default, deserialize_with = "priorities")]
     priorities: BTreeMap<String, u8>,
-    /// What accounts may use, in proportion.
+    /// Shares of accounts, in proportion.
     #[serde(default, deserialize_with = "weights")]
     weights: BTreeMap<String, f64>,
     /// Users who take turns as one account.
     #[serde(default)]
     accounts: BTreeMap<String, String>,
-    /// Minutes after which what waits is one class higher.
+    /// Minutes of waiting after which a transfer rises by one class.
     #[serde(default = "ages_minutes", deserialize_with = "within::<1, 525_600, _>")]
     ages_minutes: u64,
-    /// Minutes after which what was used counts half.
+    /// Minutes after which past use counts half.
     #[serde(default = "halves_minutes", deserialize_with = "within::<1, 525_600, _>")]
     halves_minutes: u64,
 }
 
 impl QueueConfig {
-    /// As the queue wants to know it, `sharing` being the Unix socket at which targets are shared out.
+    /// Returns the queue's settings; `sharing` is the Unix socket of the meta-server.
     pub fn settings(&self, sharing: Option<PathBuf>) -> QueueSettings {
         QueueSettings {
             directory: self.directory.clone(),
@@ -82,12 +83,12 @@ impl QueueConfig {
         }
     }
 
-    /// The Unix socket on which it answers.
+    /// Returns the queue's Unix socket.
     pub fn socket(&self) -> PathBuf {
         self.socket.clone().unwrap_or_else(|| DEFAULT_SOCKET.into())
     }
 
-    /// What it is, for people.
+    /// Describes the queue for people.
     pub fn describe(&self) -> String {
         format!(
             "queue in {}, at {}, {} transfers at a time, history of {} days",
@@ -120,7 +121,7 @@ fn halves_minutes() -> u64 {
 }
 
 fn checked_priority<E: Error>(number: u8) -> Result<u8, E> {
-    // Who says nothing has said 5.
+    // The default priority is 5.
     let (least, most) = (TurnRules::PRIORITY_MAX_DEFAULT, TurnRules::PRIORITY_MAX);
     if (least..=most).contains(&number) {
         return Ok(number);
@@ -154,7 +155,7 @@ fn sites<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, 
         if !is_name(name) {
             return Err(wrong(format!("{name:?} can't name a site"), "letters, digits, '-' and '_' can"));
         }
-        // Absolute paths follow it, so that it can't become an option or another host's.
+        // An absolute path follows the prefix, so that the result can't be an option or name another host.
         let is_prefix = prefix.contains(':') || prefix.starts_with('/');
         if !is_prefix || prefix.starts_with('-') || prefix.ends_with('/') {
             let hint = "write what comes before an absolute path: \"user@host:\", \"carrack://host/export\" or \"/mount\"";
@@ -164,29 +165,29 @@ fn sites<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, 
     Ok(sites)
 }
 
-/// What a daemon has for the users of its machine; a configuration with nothing else is that of a daemon that answers nobody on the
-/// network.
+/// The part of a configuration for the users of its machine. A daemon with no other part serves no client of
+/// the network.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LocalConfig {
-    /// Transfers that are submitted.
+    /// The queue.
     #[serde(default)]
     pub queue: Option<QueueConfig>,
-    /// How transfers share storage targets.
+    /// Sharing of storage targets among transfers.
     #[serde(default)]
     pub sharing: Option<SharingConfig>,
-    /// Where the daemon's process id goes.
+    /// Path of the PID file.
     #[serde(default, deserialize_with = "optional_absolute")]
     pub pid_file: Option<PathBuf>,
 }
 
 impl LocalConfig {
-    /// The Unix socket on which targets are asked for; nothing if they are not shared out.
+    /// Returns the Unix socket of the meta-server; `None` if targets are not shared.
     pub fn sharing_socket(&self) -> Option<PathBuf> {
         Some(self.sharing.as_ref()?.socket())
     }
 
-    /// What it is, for people.
+    /// Describes this part for people.
     pub fn describe(&self) -> Vec<String> {
         let sharing = self.sharing.as_ref().map(SharingConfig::describe);
         self.queue.as_ref().map(QueueConfig::describe).into_iter().chain(sharing).collect()

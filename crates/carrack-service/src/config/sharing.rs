@@ -1,4 +1,4 @@
-//! The meta-server of this machine or site: who may use storage targets that transfers share, and when.
+//! The meta-server of this machine or site, which grants storage targets that transfers share.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,10 +13,10 @@ use serde::{Deserialize, Deserializer};
 use super::value::{optional_absolute, optional_rate, size, within, wrong};
 use crate::sharing::{ClassRules, Members};
 
-/// Where targets are asked for unless told otherwise.
+/// The default socket of the meta-server.
 pub const DEFAULT_SHARING_SOCKET: &str = "/run/carrack/sharing.sock";
 
-/// Classes at most.
+/// Upper bound of classes.
 const CLASSES_MAX: usize = 64;
 
 /// `[sharing]`: transfers of this machine take turns at storage targets.
@@ -26,19 +26,20 @@ pub struct SharingConfig {
     /// Transfers that use a target at a time.
     #[serde(deserialize_with = "within::<1, 64, _>")]
     users: u64,
-    /// How long one goes on while others wait, in milliseconds: two periods of its messages at least, a lease at most.
+    /// Length of a burst while other transfers wait, in milliseconds: at least two periods of the clients'
+    /// messages, at most a lease.
     #[serde(deserialize_with = "within::<200, 2_000, _>")]
     burst_ms: u64,
-    /// The bytes after which it stops, should these come first.
+    /// Bytes after which a burst ends, if these come first.
     #[serde(deserialize_with = "size")]
     burst_bytes: u64,
-    /// The Unix socket on which it answers.
+    /// The meta-server's Unix socket.
     #[serde(deserialize_with = "optional_absolute")]
     socket: Option<PathBuf>,
-    /// Who gets more than others, by name.
+    /// Classes by name.
     #[serde(deserialize_with = "classes")]
     classes: BTreeMap<String, ClassConfig>,
-    /// `[sharing.health]`: where what computation does to targets is measured.
+    /// `[sharing.health]`: source of the load that computation puts on targets.
     pub health: Option<HealthSettings>,
 }
 
@@ -49,16 +50,16 @@ struct ClassConfig {
     /// Each transfer's part of a target's time, in proportion to others'.
     #[serde(deserialize_with = "within::<1, 1_000, _>")]
     weight: u64,
-    /// Guaranteed to each transfer, over all targets.
+    /// Rate that is guaranteed to each transfer, over all targets.
     #[serde(deserialize_with = "optional_rate")]
     min_rate: Option<u64>,
-    /// Guaranteed to all of its transfers together.
+    /// Rate that is guaranteed to all of its transfers together.
     #[serde(deserialize_with = "optional_rate")]
     min_rate_all: Option<u64>,
-    /// What a deadline may claim at most.
+    /// Upper bound of the rate for a deadline.
     #[serde(deserialize_with = "optional_rate")]
     deadline_rate: Option<u64>,
-    /// Who may use it; everybody if neither is said.
+    /// Users and groups that may use it; without both, every user.
     users: Option<Vec<String>>,
     groups: Option<Vec<String>>,
 }
@@ -92,7 +93,7 @@ impl Default for ClassConfig {
 }
 
 impl SharingConfig {
-    /// As the meta-server wants to know it.
+    /// Returns the meta-server's settings.
     pub fn settings(&self) -> SharingSettings {
         let grants = GrantSettings {
             users: u32::try_from(self.users).unwrap_or(1),
@@ -104,19 +105,19 @@ impl SharingConfig {
         SharingSettings { grants, classes }
     }
 
-    /// The Unix socket on which it answers.
+    /// Returns the meta-server's Unix socket.
     pub fn socket(&self) -> PathBuf {
         self.socket.clone().unwrap_or_else(|| DEFAULT_SHARING_SOCKET.into())
     }
 
-    /// Who may use which class.
+    /// Returns the rules by which users may use classes.
     pub fn rules(&self) -> ClassRules {
         let members =
             |class: &ClassConfig| Members { users: class.users.clone(), groups: class.groups.clone() };
         ClassRules::new(self.classes.iter().map(|(name, class)| (name.clone(), members(class))).collect())
     }
 
-    /// What it is, for people.
+    /// Describes the meta-server for people.
     pub fn describe(&self) -> String {
         let classes: Vec<&str> = self.classes.keys().map(String::as_str).collect();
         let classes = if classes.is_empty() { "no classes".to_owned() } else { classes.join(", ") };

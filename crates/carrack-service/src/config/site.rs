@@ -1,4 +1,5 @@
-//! `[sharing]` of a fleet's site: a file for `carrack manager`, which says what a daemon's section does, but for what only a machine has.
+//! `[sharing]` of a fleet's site: a file for `carrack manager` with the same section as a daemon's, except
+//! for keys that apply to a machine only.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +11,14 @@ use super::error::ConfigError;
 use super::parsed;
 use super::sharing::SharingConfig;
 
-/// The file: nothing else is in it.
+/// The file, which has no other section.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct OfSite {
     sharing: SharingConfig,
 }
 
-/// What only a machine has, where it is written.
+/// Positions of the keys that apply to a machine only.
 #[derive(Deserialize)]
 struct OfMachine {
     sharing: MachineSharing,
@@ -40,8 +41,8 @@ impl SharingConfig {
     /// Reads the file of a fleet's site.
     ///
     /// # Errors
-    /// What is wrong, in which line: also what could not be kept there. A site is asked over NATS, at no socket, and what asks says
-    /// nothing of users that could be believed.
+    /// The first error, with its line. Keys without effect at a site are errors as well: its clients ask over
+    /// NATS and not at a socket, and their messages prove no user.
     pub fn of_site(text: &str) -> Result<SharingConfig, ConfigError> {
         let OfSite { sharing } = parsed(text)?;
         let OfMachine { sharing: machine } = parsed(text)?;

@@ -1,4 +1,5 @@
-//! Flash of this machine that holds objects of sessions while the other end, or the storage, does not take them.
+//! Flash of this machine that holds objects of sessions while the other end, or the storage, does not take
+//! them.
 
 use carrack_engine::{SpillDirectory, SpillSettings};
 use carrack_model::limits::SPILL_DIRECTORIES_MAX;
@@ -6,20 +7,20 @@ use serde::{Deserialize, Deserializer};
 
 use super::value::{optional_size, wrong};
 
-/// `[spill]`: each session has so much of each directory.
+/// `[spill]`: each session may use this much of each directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SpillConfig {
     /// `DIR:SIZE`, as `carrack cp --spill` takes them.
     #[serde(deserialize_with = "directories")]
     pub directories: Vec<SpillDirectory>,
-    /// Most bytes that a session writes to them, together.
+    /// Upper bound of bytes that a session writes to all directories together.
     #[serde(default, deserialize_with = "optional_size")]
     budget: Option<u64>,
 }
 
 impl SpillConfig {
-    /// What a session is given, whichever end it is.
+    /// Returns the settings of a session, at either end.
     pub fn settings(&self) -> SpillSettings {
         SpillSettings::of_either_end(&self.directories, self.budget)
     }

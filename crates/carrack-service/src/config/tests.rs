@@ -43,7 +43,7 @@ fn the_first_rule_counts_and_no_other() {
     assert!(config.rule("data", "bob").is_none());
 }
 
-/// What is changed in the sample → the line and what is said of it.
+/// A change of the sample → the line of its error, and a part of the message.
 #[test]
 fn every_error_names_its_line_and_has_a_hint() {
     for (from, to, line, said) in [
@@ -68,7 +68,7 @@ fn every_error_names_its_line_and_has_a_hint() {
         ("path = \"/srv/data\"", "path = \"srv\"", 8, "not absolute"),
         ("1 GB/s", "1 GB", 10, "no rate"),
         ("1 GB/s", "0 GB/s", 10, "above 0"),
-        // What is wrong between keys is told where their list begins, and names the identity.
+        // An error about several keys is reported where their list begins, and names the identity.
         ("sessions = 4, ", "", 9, "no number of sessions"),
         ("read = true, write = true", "read = false", 9, "allows nothing"),
         ("list = true", "lst = true", 11, "unknown field `lst`"),

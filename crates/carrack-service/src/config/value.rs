@@ -1,4 +1,4 @@
-//! How single values are read: with their bounds, and what to do about one that is out of them.
+//! Deserialization of single values, with their bounds and with hints for values outside of them.
 
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::error::HINT;
 
-/// An error with a hint.
+/// Creates an error with a hint.
 pub(super) fn wrong<E: Error>(message: impl Display, hint: impl Display) -> E {
     E::custom(format!("{message}{HINT}{hint}"))
 }
@@ -50,7 +50,7 @@ pub(super) fn some_addresses<'de, D: Deserializer<'de>>(
     Ok(addresses)
 }
 
-/// A number from `MIN` to `MAX`.
+/// Reads a number from `MIN` to `MAX`.
 pub(super) fn within<'de, const MIN: u64, const MAX: u64, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<u64, D::Error> {
@@ -60,19 +60,19 @@ pub(super) fn within<'de, const MIN: u64, const MAX: u64, D: Deserializer<'de>>(
     }
 }
 
-/// The same, for a key that may be left out.
+/// The same, for an optional key.
 pub(super) fn optional_within<'de, const MIN: u64, const MAX: u64, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<u64>, D::Error> {
     within::<MIN, MAX, D>(deserializer).map(Some)
 }
 
-/// Up to a day: longer ones are believed nowhere.
+/// Reads a lifetime up to a day: no daemon accepts tokens with longer ones.
 pub(super) fn optional_lifetime<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     optional_within::<1, { carrack_trust::MAX_LIFETIME.as_secs() }, D>(deserializer)
 }
 
-/// Text that is there.
+/// Reads a text that is not empty.
 pub(super) fn word<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let text = String::deserialize(deserializer)?;
     if text.trim().is_empty() { Err(wrong("the text is empty", "write something")) } else { Ok(text) }
@@ -85,17 +85,17 @@ fn parsed_bytes<E: Error>(text: &str, hint: &str) -> Result<u64, E> {
     }
 }
 
-/// A size such as `256MiB`.
+/// Reads a size such as `256MiB`.
 pub(super) fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     parsed_bytes(&String::deserialize(deserializer)?, "write a number and a unit, such as \"256MiB\"")
 }
 
-/// The same, for a key that may be left out.
+/// The same, for an optional key.
 pub(super) fn optional_size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     size(deserializer).map(Some)
 }
 
-/// A rate such as `1 GB/s`.
+/// Reads a rate such as `1 GB/s`.
 pub(super) fn optional_rate<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     let text = String::deserialize(deserializer)?;
     let hint = "write a number and a unit for each second, such as \"1 GB/s\" or \"100MiB/s\"";
@@ -105,7 +105,7 @@ pub(super) fn optional_rate<'de, D: Deserializer<'de>>(deserializer: D) -> Resul
     }
 }
 
-/// `clear`, `safe` or `private`.
+/// Reads `clear`, `safe` or `private`.
 pub(super) fn protection<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Protection, D::Error> {
     let text = String::deserialize(deserializer)?;
     text.parse().map_err(|_| {

@@ -1,6 +1,7 @@
-//! The process of the queue and the meta-server, beside the daemon: started, started again if it dies, ended with the daemon.
+//! Supervisor of the process with the queue and the meta-server: the process is started with the daemon,
+//! started again if it dies, and ended with the daemon.
 //!
-//! On a thread of its own, which waits for that process; the daemon's loop does not.
+//! A thread of the supervisor's own waits for that process, so that the daemon's loop does not.
 
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
@@ -12,13 +13,13 @@ use std::time::Duration;
 
 use crate::log::{Log, Verbosity};
 
-/// The hidden command.
+/// The hidden command of the queue's process.
 const COMMAND: &str = "serve-queue";
 
-/// A queue that died at once would do so again.
+/// Pause before a restart: a queue that died at once would die again at once.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// The queue's process and who looks after it.
+/// The queue's process and the thread that supervises it.
 #[derive(Debug)]
 pub(super) struct Beside {
     shared: Arc<Shared>,
@@ -27,7 +28,7 @@ pub(super) struct Beside {
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// While it is held the process goes on.
+    /// The process runs as long as this pipe is open.
     state: Mutex<State>,
     ended: Condvar,
 }
@@ -39,7 +40,7 @@ struct State {
 }
 
 impl Beside {
-    /// Starts it.
+    /// Starts the process and its supervisor.
     pub fn start(config: &Path, log: Log) -> io::Result<Beside> {
         let shared = Arc::new(Shared::default());
         let (keeping, config) = (shared.clone(), config.to_path_buf());
@@ -50,16 +51,17 @@ impl Beside {
         Ok(Beside { shared, keeper: Some(keeper) })
     }
 
-    /// Tells it to read the configuration again. One that is not there now reads it when it starts.
+    /// Tells the process to read the configuration again. A process that is being restarted reads it at its
+    /// start.
     pub fn read_again(&self) {
         let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(reins) = &mut state.reins {
-            // One that has ended does not hear it.
+            // A process that has ended does not read the pipe.
             let _ = reins.write_all(b"\n");
         }
     }
 
-    /// Tells it to end, which takes it a while.
+    /// Tells the process to end, which takes it a while.
     pub fn end(&self) {
         let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.is_ending = true;
@@ -69,11 +71,11 @@ impl Beside {
 }
 
 impl Drop for Beside {
-    /// Waits for its end: its copies have been ended then.
+    /// Waits for the end of the process, which has ended its copies before.
     fn drop(&mut self) {
         self.end();
         if let Some(keeper) = self.keeper.take() {
-            // A keeper that panicked has nothing to wait for.
+            // If the supervising thread panicked, there is nothing to wait for.
             let _ = keeper.join();
         }
     }
@@ -96,7 +98,7 @@ fn keep(shared: &Shared, config: &Path, log: Log, first: Child) {
         match &mut child {
             Ok(child) => {
                 let mut state = shared.state.lock().unwrap_or_else(PoisonError::into_inner);
-                // Dropped instead of kept, it ends the process that was started too late.
+                // Dropping the pipe ends a process that was started too late.
                 let reins = child.stdin.take();
                 state.reins = if state.is_ending { None } else { reins };
                 drop(state);

@@ -1,4 +1,5 @@
-//! Strangers on their way in: accepted, bounded, looked at, and given a process or to a session.
+//! Half-open connections: accepted up to a limit, classified by their first bytes, and given a process or
+//! passed to a session.
 
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -12,13 +13,13 @@ use super::session::Session;
 use super::sockets::{Accepted, accept};
 use super::{Daemon, Phase};
 
-/// Connections that are accepted before others get their turn.
+/// Connections that are accepted before other events get their turn.
 const ACCEPTED_AT_ONCE: usize = 64;
 
-/// Descriptors of the daemon's own: signals, sockets, logs, what starting a process takes.
+/// Descriptors of the daemon's own: signals, sockets, logs, and those for starting a process.
 const OWN_DESCRIPTORS: u64 = 48;
 
-/// Whether whoever waited for a process has closed the connection meanwhile.
+/// Returns true if the client closed the connection while it waited for a process.
 fn has_left(stream: &TcpStream) -> bool {
     let mut looked = [PollFd::new(stream, PollFlags::RDHUP)];
     let left = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
@@ -34,7 +35,8 @@ impl Daemon {
                 Accepted::Connection(stream, peer) => self.meet(stream, peer),
                 Accepted::None => return,
                 Accepted::NoDescriptors => {
-                    // Whoever holds most makes room; if nobody holds any, nobody comes in.
+                    // The prefix with the most half-open connections makes room. If there is none, the new
+                    // connection is closed.
                     match self.strangers.take_of_largest() {
                         Some(closed) => self.forget(closed.peer),
                         None => self.reserve.turn_away(listener),
@@ -43,14 +45,16 @@ impl Daemon {
                 }
                 Accepted::Trouble(error) => {
                     self.log.warn(format!("accepting: {error}"));
-                    // Memory, most likely. The connection stays in the queue; without a pause this would spin.
+                    // Most likely memory. The connection stays in the kernel's queue; without a pause this
+                    // loop would spin.
                     return std::thread::sleep(Duration::from_millis(10));
                 }
             }
         }
     }
 
-    /// Strangers must not take the descriptors that sessions need, two for each, whatever the configuration says.
+    /// Returns the limit of half-open connections. They must not take the descriptors that sessions need, two
+    /// for each, even if the configuration allows more of them.
     pub(super) fn strangers_max(&self) -> u64 {
         let limits = &self.plan.config.limits;
         let needed = OWN_DESCRIPTORS + 2 * (limits.sessions + limits.handshakes);
@@ -61,7 +65,7 @@ impl Daemon {
         let place = Neighbourhood::of(peer);
         let limits = &self.plan.config.limits;
         if self.counts.of(place) as u64 >= limits.per_address {
-            // One that says nothing makes room for one that may.
+            // A silent connection makes room for a new one, which may say something.
             match self.strangers.take_silent_of(place) {
                 Some(silent) => self.forget(silent.peer),
                 None => return self.log.detail(|| format!("{peer}: too many connections from there")),
@@ -85,14 +89,15 @@ impl Daemon {
         }
     }
 
-    /// A stranger's descriptor is closed with it, which takes it out of `epoll` too.
+    /// Closes a half-open connection. Its descriptor is closed with it, which takes it out of `epoll` too.
     pub(super) fn dismiss(&mut self, number: u64) {
         if let Some(stranger) = self.strangers.take(number) {
             self.forget(stranger.peer);
         }
     }
 
-    /// A connection that somebody else goes on with stays in `epoll` although it is closed here (epoll(7)).
+    /// Takes a connection out of `epoll` before it is passed on: it would stay there although the descriptor
+    /// is closed here (epoll(7)).
     fn unwatch(&self, stream: &TcpStream) {
         if let Err(error) = self.events.forget(stream) {
             self.log.warn(format!("epoll: {error}"));
@@ -129,10 +134,11 @@ impl Daemon {
         }
     }
 
-    /// The one whose turn it is to get a process: of the prefix and the address with the fewest processes in their handshakes, and of
-    /// those the one that has waited longest. One address has a quarter of the places at most. Where all places are taken, whoever has
-    /// more of them than the one that waits loses its oldest. A handshake that came to nothing keeps its place for a while, so that those
-    /// who begin one after the other don't have all of the processor.
+    /// Returns the connection that gets the next process: of the prefix and the address with the fewest
+    /// processes in their handshakes, and among those the connection that has waited longest. One address has
+    /// a quarter of the places at most. If all places are taken, a prefix or address with more of them than
+    /// the waiting one loses its oldest. A failed handshake keeps its place for a while, so that clients
+    /// which begin one handshake after the other don't take the whole processor.
     fn next_served(&mut self) -> Option<u64> {
         self.strangers.waiting().next()?;
         let limits = &self.plan.config.limits;
@@ -167,7 +173,7 @@ impl Daemon {
             return (most > own + 1).then(|| self.failed.remove(&oldest)).map(|_| number);
         }
         let session = self.sessions.get_mut(&oldest)?;
-        // Between nearly equals a handshake gets some time, so that they don't end each other's.
+        // Between nearly equal holders a handshake gets some time, so that they don't end each other's.
         let is_slow = now.saturating_duration_since(session.since) >= slow;
         if most > own + 1 || most > own && is_slow {
             self.log.detail(|| format!("{}: ended in its handshake, others waited", session.peer));
@@ -177,7 +183,7 @@ impl Daemon {
         None
     }
 
-    /// Starts processes for those who wait, as many as may be in their handshakes.
+    /// Starts processes for waiting connections, as many as may be in their handshakes.
     pub(super) fn serve_waiting(&mut self) {
         while let Some(number) = self.next_served() {
             let Some(stranger) = self.strangers.take(number) else { return };

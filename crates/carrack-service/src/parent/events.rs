@@ -1,4 +1,5 @@
-//! What there is to wait for, by `epoll`: ten thousand silent connections cost nothing while they are silent.
+//! The events of the daemon's loop, by `epoll`: ten thousand silent connections cost nothing while they are
+//! silent.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -8,24 +9,24 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::time::Timespec;
 
-/// Events that are taken at once.
+/// Events that are taken with one call.
 const BATCH: usize = 256;
 
-/// Who has something.
+/// The source of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// One of the signals.
     Signal,
     /// The listening socket of this index.
     Listener(u64),
-    /// The stranger of this number.
+    /// The half-open connection of this number.
     Stranger(u64),
     /// The session of this number.
     Session(u64),
 }
 
 impl Source {
-    /// The kind in the two lowest bits.
+    /// Returns the value for `epoll`, with the kind in the two lowest bits.
     fn to_data(self) -> EventData {
         EventData::new_u64(match self {
             Source::Signal => 0,
@@ -47,34 +48,35 @@ impl Source {
     }
 }
 
-/// The kernel's list of what to wait for.
+/// The kernel's list of watched descriptors.
 #[derive(Debug)]
 pub struct Events(OwnedFd);
 
 impl Events {
-    /// Nothing to wait for yet.
+    /// Creates an empty list.
     pub fn new() -> io::Result<Events> {
         Ok(Events(epoll::create(CreateFlags::CLOEXEC)?))
     }
 
-    /// Tells whenever there is something to read.
+    /// Watches a descriptor and reports it as long as there is something to read.
     pub fn watch(&self, what: impl AsFd, source: Source) -> io::Result<()> {
         Ok(epoll::add(&self.0, what, source.to_data(), EventFlags::IN)?)
     }
 
-    /// Tells once whenever something more is there to read: bytes may stay where they are.
+    /// Watches a descriptor and reports it once for each arrival (edge-triggered): bytes may stay in the
+    /// socket.
     pub fn watch_changes(&self, what: impl AsFd, source: Source) -> io::Result<()> {
         let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
         Ok(epoll::add(&self.0, what, source.to_data(), flags)?)
     }
 
-    /// Tells of room to write too, or no longer.
+    /// Changes a watched descriptor: it is also reported when there is room to write, or no longer.
     pub fn watch_again(&self, what: impl AsFd, source: Source, writes: bool) -> io::Result<()> {
         let flags = if writes { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
         Ok(epoll::modify(&self.0, what, source.to_data(), flags)?)
     }
 
-    /// Tells no more of it.
+    /// Stops watching a descriptor.
     pub fn forget(&self, what: impl AsFd) -> io::Result<()> {
         match epoll::delete(&self.0, what) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -82,7 +84,7 @@ impl Events {
         }
     }
 
-    /// Waits until somebody has something, or `patience` is over.
+    /// Waits until there is an event, or `patience` is over.
     pub fn wait(&self, patience: Option<Duration>) -> io::Result<Vec<Source>> {
         let timeout = patience.map(|patience| Timespec {
             tv_sec: patience.as_secs() as i64,

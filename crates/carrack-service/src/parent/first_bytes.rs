@@ -1,4 +1,4 @@
-//! What a connection is, by the first bytes that came on it. They stay in the socket for whoever gets it.
+//! Classification of a connection by its first bytes. They stay in the socket for the process that gets it.
 
 use std::net::TcpStream;
 
@@ -14,22 +14,22 @@ const TLS_HEADER_BYTES: usize = 5;
 /// The longest content of a TLS record that isn't encrypted (RFC 8446, 5.1).
 const TLS_RECORD_BYTES_MAX: usize = 1 << 14;
 
-/// What a connection is.
+/// The kind of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It can't be told yet.
+    /// Not known yet.
     Unknown,
-    /// A control channel, whose first TLS record is there as a whole.
+    /// A control channel whose first TLS record has arrived completely.
     Control,
-    /// A data connection, for this listener.
+    /// A data connection, for the listener with this nonce.
     Data(ListenerNonce),
-    /// Nothing of ours.
+    /// A connection of another program.
     Foreign,
-    /// It was closed before it had said enough.
+    /// Closed before it had sent enough.
     Gone,
 }
 
-/// Looks without taking.
+/// Classifies a connection without taking bytes from its socket.
 pub fn look(stream: &TcpStream) -> Kind {
     let mut start = [0; NAMING_BYTES];
     match recv(stream, &mut start, RecvFlags::PEEK | RecvFlags::DONTWAIT) {
@@ -43,7 +43,7 @@ pub fn look(stream: &TcpStream) -> Kind {
     }
 }
 
-/// By the first bytes, of which there are `there` in all.
+/// Classifies a connection by its first bytes; `there` is the number of bytes that have arrived in all.
 pub(crate) fn kind_of(start: &[u8], there: usize) -> Kind {
     match start {
         [TLS_HANDSHAKE, ..] => kind_of_record(start, there),
@@ -56,7 +56,8 @@ pub(crate) fn kind_of(start: &[u8], there: usize) -> Kind {
     }
 }
 
-/// A client that sends its first record byte by byte keeps a socket waiting, and no process.
+/// Classifies a TLS record. A client that sends its first record byte by byte occupies a socket, and no
+/// process.
 fn kind_of_record(start: &[u8], there: usize) -> Kind {
     let Some(header) = start.first_chunk::<TLS_HEADER_BYTES>() else { return Kind::Unknown };
     let length = usize::from(u16::from_be_bytes([header[3], header[4]]));

@@ -1,4 +1,5 @@
-//! Connections that nobody answers for yet: each costs a descriptor and a few bytes here, and their number is bounded.
+//! Half-open connections, which no session has taken yet: each costs a descriptor and a few bytes here, and
+//! their number is bounded.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{SocketAddr, TcpStream};
@@ -6,20 +7,21 @@ use std::time::{Duration, Instant};
 
 use carrack_transport::{FairShare, Neighbourhood};
 
-/// A control connection whose first record is there waits for its process so many times as long as others may take to say what they are.
+/// A control connection whose first record has arrived waits for its process this many times as long as
+/// others may take for their first bytes.
 const WAITING_PATIENCE: u32 = 3;
 
-/// How many each address has of something.
+/// Counts of connections by address and prefix.
 #[derive(Debug, Default)]
 pub struct Counts(HashMap<Neighbourhood, usize>);
 
 impl Counts {
-    /// One more.
+    /// Counts one more.
     pub fn add(&mut self, place: Neighbourhood) {
         *self.0.entry(place).or_default() += 1;
     }
 
-    /// One less.
+    /// Counts one less.
     pub fn remove(&mut self, place: Neighbourhood) {
         if let Some(count) = self.0.get_mut(&place) {
             *count -= 1;
@@ -29,38 +31,39 @@ impl Counts {
         }
     }
 
-    /// How many.
+    /// Returns the count.
     pub fn of(&self, place: Neighbourhood) -> usize {
         self.0.get(&place).copied().unwrap_or(0)
     }
 }
 
-/// A connection that has not said what it is, or a control connection that waits for its process.
+/// A connection whose kind is not known yet, or a control connection that waits for its process.
 #[derive(Debug)]
 pub struct HalfOpen {
     /// The connection.
     pub stream: TcpStream,
-    /// From where.
+    /// The client's address.
     pub peer: SocketAddr,
-    /// Since when.
+    /// Time of its acceptance.
     pub since: Instant,
 }
 
-/// All of them, the oldest first.
+/// All half-open connections, the oldest first.
 #[derive(Debug, Default)]
 pub struct Strangers {
     by_age: BTreeMap<u64, HalfOpen>,
-    /// Those that have not said what they are.
+    /// Connections of unknown kind.
     silent: BTreeSet<u64>,
-    /// Those that are control connections.
+    /// Control connections.
     waiting: BTreeSet<u64>,
-    /// Whether they wait, and their numbers: those that are silent make room first, and of those the oldest.
+    /// True for a waiting control connection, with its number. Silent connections make room first, the oldest
+    /// first.
     shares: FairShare<(bool, u64)>,
     next: u64,
 }
 
 impl Strangers {
-    /// One more; its number.
+    /// Adds a connection and returns its number.
     pub fn add(&mut self, stream: TcpStream, peer: SocketAddr, now: Instant) -> u64 {
         let number = self.next;
         self.next += 1;
@@ -70,12 +73,12 @@ impl Strangers {
         number
     }
 
-    /// The one of this number, if it is still there.
+    /// Returns the connection of this number, if there is any.
     pub fn get(&self, number: u64) -> Option<&HalfOpen> {
         self.by_age.get(&number)
     }
 
-    /// It is a control connection, and waits for its process.
+    /// Marks a connection as a control connection that waits for its process.
     pub fn let_wait(&mut self, number: u64) {
         let Some(stranger) = self.by_age.get(&number) else { return };
         let place = Neighbourhood::of(stranger.peer);
@@ -85,7 +88,7 @@ impl Strangers {
         self.shares.add(place, (true, number));
     }
 
-    /// Takes it out.
+    /// Removes and returns a connection.
     pub fn take(&mut self, number: u64) -> Option<HalfOpen> {
         let taken = self.by_age.remove(&number)?;
         self.silent.remove(&number);
@@ -94,13 +97,13 @@ impl Strangers {
         Some(taken)
     }
 
-    /// Takes out one of whoever has most of them.
+    /// Removes and returns a connection of the prefix with the most.
     pub fn take_of_largest(&mut self) -> Option<HalfOpen> {
         let (_, (_, number)) = self.shares.first_of_largest()?;
         self.take(number)
     }
 
-    /// Takes out the oldest of an address that has not said what it is.
+    /// Removes and returns the oldest silent connection of an address.
     pub fn take_silent_of(&mut self, place: Neighbourhood) -> Option<HalfOpen> {
         match self.shares.first_of(place)? {
             (false, number) => self.take(number),
@@ -108,7 +111,8 @@ impl Strangers {
         }
     }
 
-    /// Takes out one that is older than `patience`, if it is silent, or than three times that if it waits for a process.
+    /// Removes and returns a connection that is older than `patience` if it is silent, or than three times
+    /// that if it waits for a process.
     pub fn take_overdue(&mut self, patience: Duration, now: Instant) -> Option<HalfOpen> {
         let is_overdue = |number: &&u64, patience: Duration| {
             self.by_age.get(number).is_some_and(|one| now.saturating_duration_since(one.since) >= patience)
@@ -120,12 +124,12 @@ impl Strangers {
         self.take(number)
     }
 
-    /// The control connections, the one that has waited longest first.
+    /// Returns the control connections, those that have waited longest first.
     pub fn waiting(&self) -> impl Iterator<Item = (u64, &HalfOpen)> {
         self.waiting.iter().filter_map(|&number| Some((number, self.by_age.get(&number)?)))
     }
 
-    /// How many there are.
+    /// Returns the number of half-open connections.
     pub fn len(&self) -> usize {
         self.by_age.len()
     }
@@ -137,7 +141,7 @@ mod tests {
 
     use super::*;
 
-    /// So many of each of these addresses, a second after each other.
+    /// Creates as many connections of each of these addresses, one second after each other.
     fn strangers(addresses: &[&str], start: Instant) -> (Strangers, Vec<u64>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let here = listener.local_addr().unwrap();

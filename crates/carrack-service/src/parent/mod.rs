@@ -1,8 +1,9 @@
-//! The parent: one thread, one loop around `epoll`, which never waits for anybody else.
+//! The daemon's parent process: one thread, one loop around `epoll`, which never waits for another process.
 //!
-//! It owns the listening sockets, the strangers, the sessions' processes, the quotas and the audit log. A stranger costs a
-//! descriptor until its first bytes are there; what is no carrack is closed without a word. A control connection gets a
-//! process; a data connection is handed on to the session that it names.
+//! It owns the listening sockets, the half-open connections, the sessions' processes, the quotas and the
+//! audit log. A half-open connection costs a descriptor until its first bytes arrive. A connection of another
+//! program is closed without an answer. A control connection gets a process; a data connection is passed to
+//! the session that it names.
 
 mod beside;
 mod doorway;
@@ -43,13 +44,13 @@ use signals::Signals;
 use sockets::{Reserve, Sockets};
 use turned_away::TurnedAway;
 
-/// How often deadlines are looked at.
+/// Interval at which deadlines are checked.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Serves what the file says until SIGTERM.
+/// Serves the configuration of a file until SIGTERM.
 ///
 /// # Errors
-/// Why it could not begin.
+/// [`ServeError`] if the daemon can't start.
 pub fn serve(path: &Path, verbosity: Verbosity) -> Result<(), ServeError> {
     let path = std::path::absolute(path).map_err(ServeError::system("finding the configuration"))?;
     if let Some(alone) = plan::local_alone(&path)? {
@@ -57,7 +58,7 @@ pub fn serve(path: &Path, verbosity: Verbosity) -> Result<(), ServeError> {
     }
     let plan = Plan::load(&path)?;
     let mut daemon = Daemon::new(path, plan, Log(verbosity))?;
-    // A daemon that stays where it was started keeps that file system mounted.
+    // A daemon whose working directory stays where it was started keeps that file system mounted.
     std::env::set_current_dir("/").map_err(ServeError::system("going to /"))?;
     daemon.begin();
     daemon.run();
@@ -65,11 +66,11 @@ pub fn serve(path: &Path, verbosity: Verbosity) -> Result<(), ServeError> {
     Ok(())
 }
 
-/// Serves what a configuration has for this machine's users beside the daemon that has started this process, until standard input
-/// ends.
+/// Serves the part of a configuration for this machine's users until standard input ends. The daemon starts
+/// this process as its child.
 ///
 /// # Errors
-/// Why it could not begin.
+/// [`ServeError`] if the process can't start.
 pub fn serve_local_of(path: &Path, verbosity: Verbosity) -> Result<(), ServeError> {
     let read = || Plan::load(path).map(|plan| plan.config.local());
     match read()? {
@@ -78,10 +79,11 @@ pub fn serve_local_of(path: &Path, verbosity: Verbosity) -> Result<(), ServeErro
     }
 }
 
-/// What the daemon would do, for people; and what an administrator should know though it keeps nothing from working.
+/// Describes for people how the daemon would run, followed by notices for the administrator that keep nothing
+/// from working.
 ///
 /// # Errors
-/// Why it would not begin.
+/// [`ServeError`] if the daemon would not start.
 pub fn check(path: &Path) -> Result<(Vec<String>, Vec<String>), ServeError> {
     if let Some(alone) = plan::local_alone(path)? {
         return Ok((alone.describe(), Vec::new()));
@@ -90,17 +92,17 @@ pub fn check(path: &Path) -> Result<(Vec<String>, Vec<String>), ServeError> {
     Ok((plan.describe(), plan.notices))
 }
 
-/// How far the daemon is.
+/// The phase of the daemon's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Serving,
-    /// No new sessions; running ones may go on until then.
+    /// No new sessions; running ones may continue until this time.
     Draining(Instant),
-    /// Running ones were told to end.
+    /// Running sessions were told to end.
     Ending,
 }
 
-/// A handshake that came to nothing a short while ago.
+/// A handshake that failed a short while ago.
 struct FailedHandshake {
     place: Neighbourhood,
     since: Instant,
@@ -117,19 +119,19 @@ struct Daemon {
     sockets: Sockets,
     reserve: Reserve,
     strangers: Strangers,
-    /// Of strangers, and of sessions that are not admitted.
+    /// Counts of half-open connections, and of sessions that are not admitted yet.
     counts: Counts,
     sessions: BTreeMap<u64, Session>,
     next_session: u64,
-    /// By the numbers of their sessions, the oldest first; of the last seconds.
+    /// Failed handshakes of the last seconds by the numbers of their sessions, the oldest first.
     failed: BTreeMap<u64, FailedHandshake>,
     turned_away: TurnedAway,
     phase: Phase,
-    /// How many descriptors the process may have.
+    /// Limit of the process's descriptors.
     descriptors: u64,
-    /// What systemd was told last.
+    /// The last status sent to systemd.
     status: String,
-    /// The process of the queue and the meta-server, if there is either.
+    /// The process of the queue and the meta-server, if the configuration has either.
     queue: Option<Beside>,
 }
 
@@ -177,7 +179,7 @@ impl Daemon {
             .try_for_each(|(index, listener)| self.events.watch(listener, Source::Listener(index as u64)))
     }
 
-    /// Tells everybody that the daemon is there.
+    /// Announces the daemon: in the log, in the PID file and to systemd.
     fn begin(&mut self) {
         let (most, wanted) = (self.strangers_max(), self.plan.config.limits.half_open);
         if most < wanted {
@@ -210,7 +212,7 @@ impl Daemon {
 
     fn leave(&mut self) {
         if let Some(path) = &self.plan.config.pid_file {
-            // Who has removed it already wanted it gone.
+            // If the file was removed before, there is nothing left to do.
             let _ = fs::remove_file(path);
         }
         self.queue = None;
@@ -239,7 +241,7 @@ impl Daemon {
     }
 }
 
-/// Tells systemd, if it is there (sd_notify(3)). It lives without knowing.
+/// Notifies systemd, if it is there (sd_notify(3)); the daemon works without as well.
 fn notify(states: &[NotifyState<'_>]) {
     let _ = sd_notify::notify(states);
 }

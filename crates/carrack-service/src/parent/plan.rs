@@ -1,4 +1,5 @@
-//! A configuration with everything that it names, found to be good: what a daemon begins with, and goes over to on SIGHUP.
+//! A checked configuration with all files that it names: the daemon starts with one, and changes to another
+//! on SIGHUP.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -17,53 +18,53 @@ use crate::log::Verbosity;
 use crate::material::{Material, MaterialError};
 use crate::queue::QueueError;
 
-/// Why a daemon does not run.
+/// An error that keeps the daemon from running.
 #[derive(Debug, Error)]
 pub enum ServeError {
     /// The configuration can't be read.
     #[error("{path}: {error}", path = .path.display())]
     File {
-        /// Its file.
+        /// The configuration file.
         path: PathBuf,
-        /// The system's words.
+        /// The system's error.
         error: io::Error,
     },
     /// The configuration is wrong.
     #[error("{path}: {error}", path = .path.display())]
     Config {
-        /// Its file.
+        /// The configuration file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error in the configuration.
         error: ConfigError,
     },
-    /// The files that it names are missing or wrong.
+    /// Files that the configuration names are missing or wrong.
     #[error(transparent)]
     Material(#[from] MaterialError),
-    /// An export can't be given as the configuration says.
+    /// An export can't be served as configured.
     #[error("export {export}: {message}")]
     Export {
-        /// Its name.
+        /// The export's name.
         export: String,
-        /// What is wrong.
+        /// The error.
         message: String,
-        /// What to do.
+        /// A hint for the administrator.
         hint: &'static str,
     },
-    /// The queue.
+    /// The queue can't start.
     #[error(transparent)]
     Queue(#[from] QueueError),
     /// The system refused something.
     #[error("{what}: {error}")]
     System {
-        /// What was tried.
+        /// The attempted action.
         what: &'static str,
-        /// Its words.
+        /// The system's error.
         error: io::Error,
     },
 }
 
 impl ServeError {
-    /// What the administrator can do; may be empty.
+    /// Returns a hint for the administrator; may be empty.
     pub fn hint(&self) -> String {
         match self {
             ServeError::File { .. } => "packaging/carrack.toml is one to begin with".to_owned(),
@@ -86,19 +87,19 @@ const SESSION_BYTES: u64 = 32 << 20;
 /// A configuration that can be served.
 #[derive(Debug)]
 pub struct Plan {
-    /// As values.
+    /// The parsed configuration.
     pub config: Config,
     text: String,
     material: Material,
-    /// What an administrator should know though it keeps nothing from working.
+    /// Notices for the administrator that keep nothing from working.
     pub notices: Vec<String>,
 }
 
 impl Plan {
-    /// Reads a configuration and all files that it names, and looks whether sessions could begin with them.
+    /// Reads a configuration and all files that it names, and checks that sessions could start with them.
     ///
     /// # Errors
-    /// Why none could.
+    /// [`ServeError`] if no session could.
     pub fn load(path: &Path) -> Result<Plan, ServeError> {
         let text = read(path)?;
         let mut config =
@@ -113,12 +114,12 @@ impl Plan {
         Ok(Plan { config, text, material, notices })
     }
 
-    /// What all sessions get.
+    /// Returns the message that every session's process gets first: the configuration and its files.
     pub(super) fn charge(&self, verbosity: Verbosity) -> io::Result<Arc<[u8]>> {
         frame(&Charge { config: self.text.clone(), material: self.material.clone(), verbosity })
     }
 
-    /// What the daemon would do, for people.
+    /// Describes for people how the daemon would run.
     pub fn describe(&self) -> Vec<String> {
         let config = &self.config;
         let limits = &config.limits;
@@ -148,7 +149,7 @@ impl Plan {
     }
 }
 
-/// What a configuration has for this machine's users, if it has nothing else.
+/// Returns the part for this machine's users, if the configuration has no other part.
 pub(super) fn local_alone(path: &Path) -> Result<Option<LocalConfig>, ServeError> {
     let text = read(path)?;
     Config::local_alone(&text).map_err(|error| ServeError::Config { path: path.to_path_buf(), error })
@@ -170,7 +171,8 @@ fn describe_rule(rule: &Rule) -> String {
     line
 }
 
-/// A configuration's text; of one that is too long, more than it may have.
+/// Reads a configuration's text. Of a text over the limit it returns more than the limit, so that parsing
+/// fails.
 pub(crate) fn read(path: &Path) -> Result<String, ServeError> {
     let mut text = String::new();
     let read = |file: File| file.take(MAX_CONFIG_BYTES as u64 + 1).read_to_string(&mut text);
@@ -186,7 +188,7 @@ fn check_export(export: &Export, notices: &mut Vec<String>) -> Result<(), ServeE
         Ok(metadata) if !metadata.is_dir() => {
             return wrong(format!("{} is no directory", export.path.display()), "name a directory");
         }
-        // It may be mounted later, or be somebody's who is not this user.
+        // It may be mounted later, or only be visible to the rule's user.
         Err(error) => notices.push(format!("export {}: {}: {error}", export.name, export.path.display())),
         Ok(_) => {}
     }
@@ -223,7 +225,8 @@ fn check_export(export: &Export, notices: &mut Vec<String>) -> Result<(), ServeE
     Ok(())
 }
 
-/// As many sessions as a limit of memory lets be: more would be killed by the kernel. Further clients come again.
+/// Lowers the number of sessions to the limit of memory: the kernel would kill more of them. Clients beyond
+/// the number try again.
 fn fit_memory(config: &mut Config) -> Option<String> {
     let limit = MemoryLimit::of_this_process()?;
     let (most, wanted) = ((limit.limit_bytes / SESSION_BYTES).max(1), config.limits.sessions);
@@ -233,7 +236,7 @@ fn fit_memory(config: &mut Config) -> Option<String> {
     })
 }
 
-/// Sessions that may have more memory together than there is.
+/// Returns a notice if the buffers of all sessions may exceed the machine's memory.
 fn memory_notice(config: &Config) -> Option<String> {
     let info = rustix::system::sysinfo();
     let there = info.totalram.saturating_mul(info.mem_unit.into());

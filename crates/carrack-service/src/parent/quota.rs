@@ -1,31 +1,32 @@
-//! Whether there is room for one more session. Pure.
+//! Admission of a session by the quotas. No I/O.
 
 use crate::config::Config;
 
-/// A session that was admitted.
+/// An admitted session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// Whose.
+    /// The client's identity.
     pub identity: String,
-    /// On what.
+    /// The name of the export.
     pub export: String,
 }
 
-/// Why there is none.
+/// A refusal for lack of room.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Full {
-    /// In words.
+    /// The reason, for people.
     pub message: String,
-    /// What the client can do.
+    /// A hint for the client.
     pub hint: &'static str,
-    /// Whether there will be some when others have ended.
+    /// True if there will be room when other sessions have ended.
     pub may_pass: bool,
 }
 
-/// Bytes a second that one more session of `wanted` may move beside `running` ones; 0 for any number.
+/// Returns the bytes per second that a session of `wanted` may move while `running` ones are there; 0 for no
+/// limit.
 ///
 /// # Errors
-/// Why there is no room for it.
+/// [`Full`] if there is no room for the session.
 pub fn admit<'a>(
     config: &Config,
     running: impl Iterator<Item = &'a Held> + Clone,
@@ -33,7 +34,7 @@ pub fn admit<'a>(
 ) -> Result<u64, Full> {
     let Held { identity, export } = wanted;
     let Some((_, rule)) = config.rule(export, identity) else {
-        // The session looked in the same configuration, or in the one before.
+        // The session has checked the same configuration, or that of before a reload.
         let message = format!("the daemon's configuration has changed, {export} is no longer open to you");
         return Err(Full { message, hint: "", may_pass: false });
     };

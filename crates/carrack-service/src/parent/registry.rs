@@ -1,4 +1,5 @@
-//! Sessions while they last: heard, answered, timed, and waited for in the end.
+//! The running sessions: their questions are read and answered, their deadlines kept, their processes waited
+//! for.
 
 use std::time::{Duration, Instant};
 
@@ -9,11 +10,11 @@ use super::quota::{self, Held};
 use super::session::end_of_session;
 use super::{Daemon, FailedHandshake, Phase};
 
-/// By then a daemon that is about to end may have been started again.
+/// Delay until the client's next attempt: by then a daemon that is ending may have been started again.
 const AFTER_RESTART: Duration = Duration::from_secs(2);
 
 impl Daemon {
-    /// Hears a session, answers it, and sends what waits for it.
+    /// Reads a session's messages, answers them, and sends pending ones.
     pub(super) fn attend(&mut self, number: u64) {
         let Some(session) = self.sessions.get_mut(&number) else { return };
         let heard = session.hear().and_then(|questions| {
@@ -24,7 +25,7 @@ impl Daemon {
             Ok(questions) => {
                 questions.into_iter().for_each(|(held, until_s)| self.decide(number, held, until_s))
             }
-            // It has ended, which SIGCHLD tells, or is no longer what was started.
+            // The process has ended, as SIGCHLD reports, or no longer behaves as a session.
             Err(_) => session.is_heard = false,
         }
         self.watch_session(number);
@@ -35,7 +36,7 @@ impl Daemon {
         let source = Source::Session(number);
         let watched = match session.is_heard {
             true => self.events.watch_again(&session.socket, source, session.has_unsent()),
-            // A process that has closed its end and goes on is none that can be watched.
+            // A process that has closed its socket and still runs can't be watched.
             false => {
                 let ended = self.events.forget(&session.socket);
                 if let Some(session) = self.sessions.get_mut(&number) {
@@ -109,7 +110,7 @@ impl Daemon {
         }
     }
 
-    /// What is overdue is ended.
+    /// Ends all connections and sessions that are past their deadlines.
     pub(super) fn keep_time(&mut self) {
         let now = Instant::now();
         let patience = self.plan.config.limits.handshake();
@@ -119,7 +120,8 @@ impl Daemon {
         }
         for session in self.sessions.values_mut() {
             session.kill_if_due(now);
-            // TLS has its own deadline in the session; what comes between it and the admission gets as long again.
+            // In the session TLS has a deadline of its own; the steps from there to the admission get the
+            // same time again.
             if session.held.is_none() && now.saturating_duration_since(session.since) >= patience * 2 {
                 session.kill("it was not admitted in time");
             }

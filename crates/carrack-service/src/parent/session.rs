@@ -1,4 +1,4 @@
-//! A session's process, as its parent sees it.
+//! A session's process, seen from its parent.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -19,51 +19,51 @@ use super::quota::{Full, Held};
 use crate::audit::{Ending, Entry, now};
 use crate::errand::{Answer, Errand, Inbox, Outbox, Report, ToParent, Work, frame, send_descriptor};
 
-/// The subcommand that the process is started with.
+/// The subcommand of the process.
 pub const SUBCOMMAND: &str = "serve-session";
 
-/// How long a process may take to end once it was told to, before it is killed.
+/// Time that a process may take to end after it was told to, before it is killed.
 pub const LAST_WORDS: Duration = Duration::from_secs(10);
 
-/// A running process and what is known of it.
+/// A running process and the parent's knowledge about it.
 #[derive(Debug)]
 pub struct Session {
-    /// The daemon's number of it.
+    /// The daemon's number for the session.
     pub number: u64,
     process: Child,
-    /// The parent's end.
+    /// The parent's end of the socket pair.
     pub socket: UnixStream,
     inbox: Inbox,
     outbox: Outbox,
-    /// Where the client is.
+    /// The client's address.
     pub peer: SocketAddr,
-    /// Since when.
+    /// Time of its start.
     pub since: Instant,
     who: Option<Identity>,
-    /// Whether TLS stood, so that what follows is somebody's.
+    /// True once TLS is established: from then on the audit log gets an entry.
     is_known: bool,
     work: Option<Work>,
-    /// What it was admitted to.
+    /// The admission, if it has one.
     pub held: Option<Held>,
     handing: Option<(ListenerNonce, OwnedFd)>,
     report: Option<Report>,
-    /// When it has to be over.
+    /// Time by which the session must have ended.
     pub until: Option<Instant>,
-    /// Why the parent told it to end.
+    /// The reason with which the parent told it to end.
     ended: Option<&'static str>,
-    /// When it is killed.
+    /// Time at which it is killed.
     kill_at: Option<Instant>,
-    /// Whether the process has its end open.
+    /// True while the process's end of the socket is open.
     is_open: bool,
-    /// Whether it is still listened to: what it says makes sense, and it takes what it is told.
+    /// True while its messages are read: they are valid, and it accepts the answers.
     pub is_heard: bool,
 }
 
 impl Session {
     /// Starts a process for a control connection, of which nothing was read.
     ///
-    /// The binary is the one that runs now, even if another has taken its place on disk: `/proc/self/exe` of the process
-    /// that is about to be one.
+    /// The binary is the running one, even if another has taken its place on disk: `/proc/self/exe` of the
+    /// process that is about to execute it.
     pub fn start(
         number: u64,
         connection: TcpStream,
@@ -106,21 +106,21 @@ impl Session {
         })
     }
 
-    /// Sends what waits and the socket takes.
+    /// Sends pending messages as far as the socket takes them.
     pub fn flush(&mut self) -> io::Result<()> {
         self.outbox.flush(&self.socket)
     }
 
-    /// Whether something waits to be sent.
+    /// Returns true if messages wait to be sent.
     pub fn has_unsent(&self) -> bool {
         !self.outbox.is_empty()
     }
 
-    /// Hears what the process says, as much as fits into its inbox; questions are given back. One that goes on talking
-    /// is heard again when the others had their turn.
+    /// Reads the messages of the process, as many as fit into its inbox, and returns its questions. A process
+    /// that sends more is read again after the others had their turn.
     ///
     /// # Errors
-    /// What is no message; the process can't be trusted any more then.
+    /// If the bytes are no valid message; the process can't be trusted any more then.
     pub fn hear(&mut self) -> io::Result<Vec<(Held, Option<u64>)>> {
         self.is_open = self.is_open && self.inbox.fill(&self.socket)?;
         self.is_heard &= self.is_open;
@@ -131,9 +131,9 @@ impl Session {
         Ok(questions)
     }
 
-    /// Hears what a process that has ended said last: no more than the socket held.
+    /// Reads the last messages of a process that has ended: no more than the socket held.
     pub fn hear_last_words(&mut self) {
-        // What is no message is not in the log.
+        // Invalid messages don't get into the log.
         while self.is_open && self.hear().is_ok() {}
     }
 
@@ -156,10 +156,10 @@ impl Session {
         None
     }
 
-    /// Admits it: from now on the connections that name its listener are its own.
+    /// Admits the session: from now on it gets the connections that name its listener.
     ///
     /// # Errors
-    /// If the system lacks what it takes.
+    /// If the system has no resources left for it.
     pub fn admit(&mut self, held: Held, rate: u64, until: Option<Instant>) -> io::Result<()> {
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
@@ -171,7 +171,7 @@ impl Session {
         self.flush()
     }
 
-    /// Tells it that its client is not admitted.
+    /// Tells the process that its client is not admitted.
     pub fn refuse(&mut self, full: Full, later: Duration) -> io::Result<()> {
         let Full { message, hint, may_pass } = full;
         let later_ms = may_pass.then_some(later.as_millis() as u64);
@@ -179,12 +179,12 @@ impl Session {
         self.flush()
     }
 
-    /// Whether its listener has this name.
+    /// Returns true if its listener has this nonce.
     pub fn listens_as(&self, nonce: &ListenerNonce) -> bool {
         self.handing.as_ref().is_some_and(|(own, _)| own == nonce)
     }
 
-    /// Hands a data connection on.
+    /// Passes a data connection to the session.
     pub fn hand(&self, connection: &TcpStream) -> io::Result<()> {
         match &self.handing {
             Some((_, socket)) => send_descriptor(socket, connection),
@@ -192,7 +192,7 @@ impl Session {
         }
     }
 
-    /// Tells it to end: the client is told, temporary names are removed.
+    /// Tells the session to end: it informs its client and removes temporary names.
     pub fn end(&mut self, reason: &'static str, now: Instant) {
         if self.ended.is_none() {
             self.ended = Some(reason);
@@ -201,18 +201,18 @@ impl Session {
         }
     }
 
-    /// Ends it without a word.
+    /// Kills the session at once.
     pub fn kill(&mut self, reason: &'static str) {
         self.ended.get_or_insert(reason);
         self.signal(Signal::KILL);
     }
 
-    /// Whether it is in its handshake, and was not told to end.
+    /// Returns true if it is in its handshake and was not told to end.
     pub fn is_shaking(&self) -> bool {
         self.held.is_none() && self.ended.is_none()
     }
 
-    /// Kills it if it was told to end and has not.
+    /// Kills it if it was told to end and has not done so in time.
     pub fn kill_if_due(&mut self, now: Instant) {
         if self.kill_at.is_some_and(|at| at <= now) {
             self.kill_at = None;
@@ -220,25 +220,25 @@ impl Session {
         }
     }
 
-    /// Kills it soon, if it does not end by itself now that it has closed its end.
+    /// Kills it after [`LAST_WORDS`] if it has not ended until then, as it has closed its end of the socket.
     pub fn kill_when_mute(&mut self, now: Instant) {
         self.kill_at.get_or_insert(now + LAST_WORDS);
     }
 
-    /// The process is not yet waited for, so that its number is no other's.
+    /// Sends a signal. The process has not been waited for, so its PID belongs to no other process.
     fn signal(&self, signal: Signal) {
         if let Some(pid) = i32::try_from(self.process.id()).ok().and_then(Pid::from_raw) {
-            // It may have ended in between; then there is nothing to do.
+            // It may have ended meanwhile, and there is nothing to do then.
             let _ = kill_process(pid, signal);
         }
     }
 
-    /// How the process ended, if it has.
+    /// Returns the exit status of the process, if it has ended.
     pub fn wait(&mut self) -> Option<ExitStatus> {
         self.process.try_wait().ok().flatten()
     }
 
-    /// The line of the audit log; nothing for a stranger, with whom TLS never stood.
+    /// Returns the line of the audit log; none for a connection on which TLS was never established.
     pub fn entry<'a>(&'a self, status: ExitStatus, reason: &'a mut String) -> Option<Entry<'a>> {
         if !self.is_known {
             return None;
@@ -270,7 +270,7 @@ impl Session {
     }
 }
 
-/// The earlier of what the configuration and a token allow.
+/// Returns the earlier end of the limit in the configuration and the expiry of the token.
 pub fn end_of_session(
     limit: Option<Duration>,
     token_until_s: Option<u64>,

@@ -1,4 +1,4 @@
-//! Signals as bytes in a pipe each, so that the loop sees them beside everything else.
+//! Signals as bytes in one pipe each, so that the loop sees them among its other events.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -7,12 +7,12 @@ use std::os::unix::net::UnixStream;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
 
-/// What a signal asks for.
+/// The request that a signal stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
-    /// SIGHUP: read the configuration anew.
+    /// SIGHUP: read the configuration again.
     Reload,
-    /// SIGTERM and SIGINT: come to an end.
+    /// SIGTERM and SIGINT: end.
     End,
     /// SIGCHLD: a session's process has ended.
     Wait,
@@ -23,7 +23,7 @@ pub enum Wish {
 pub struct Signals([(Wish, UnixStream); 4]);
 
 impl Signals {
-    /// Catches them from now on.
+    /// Catches the signals from now on.
     pub fn catch() -> io::Result<Signals> {
         Ok(Signals([
             (Wish::Reload, piped(SIGHUP)?),
@@ -33,12 +33,13 @@ impl Signals {
         ]))
     }
 
-    /// What to wait for.
+    /// Returns the descriptors to wait for.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.0.iter().map(|(_, pipe)| pipe.as_fd())
     }
 
-    /// What was asked for since the last time, each as often as it came: the kernel may have made one of several.
+    /// Returns the requests since the last call, each as often as its signal arrived; the kernel may have
+    /// merged several into one.
     pub fn take(&mut self) -> Vec<Wish> {
         let mut wishes = Vec::new();
         for (wish, pipe) in &mut self.0 {

@@ -12,20 +12,20 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 /// Connections that the kernel may hold until they are accepted.
 const BACKLOG: i32 = 1024;
 
-/// What the daemon listens on.
+/// The listening sockets.
 #[derive(Debug)]
 pub struct Sockets {
-    /// Each with the address that it was asked for; systemd's with the one that they have.
+    /// Each socket with its configured address; a socket from systemd with its own.
     open: Vec<(SocketAddr, TcpListener)>,
-    /// Whether they are systemd's.
+    /// True if they are systemd's.
     given: bool,
 }
 
 impl Sockets {
-    /// Takes what systemd hands over (sd_listen_fds(3)), else opens `addresses`.
+    /// Takes the sockets that systemd passes (sd_listen_fds(3)), or else opens `addresses`.
     ///
     /// # Errors
-    /// The first that can't be listened on, by name.
+    /// The first address that can't be listened on, by name.
     pub fn open(addresses: &[SocketAddr]) -> io::Result<Sockets> {
         let given = from_systemd()?;
         if !given.is_empty() {
@@ -36,20 +36,20 @@ impl Sockets {
         Ok(Sockets { open, given: false })
     }
 
-    /// All of them.
+    /// Returns all sockets.
     pub fn listeners(&self) -> impl Iterator<Item = &TcpListener> {
         self.open.iter().map(|(_, listener)| listener)
     }
 
-    /// Whether systemd opened them, so that the configuration has no say.
+    /// Returns true if systemd opened them, so that the configuration's addresses don't count.
     pub fn are_given(&self) -> bool {
         self.given
     }
 
-    /// What has to be opened for `addresses`; what is open already stays as it is.
+    /// Opens sockets for those of `addresses` that have none; open sockets stay as they are.
     ///
     /// # Errors
-    /// The first that can't be listened on; then nothing has changed.
+    /// The first address that can't be listened on; nothing has changed then.
     pub fn changed_to(&self, addresses: &[SocketAddr]) -> io::Result<Vec<(SocketAddr, Option<TcpListener>)>> {
         let is_open = |address: &SocketAddr| self.open.iter().any(|(open, _)| open == address);
         addresses
@@ -58,7 +58,7 @@ impl Sockets {
             .collect()
     }
 
-    /// Goes over to what [`Sockets::changed_to`] gave; the others are closed.
+    /// Takes the result of [`Sockets::changed_to`]; all other sockets are closed.
     pub fn change(&mut self, changed: Vec<(SocketAddr, Option<TcpListener>)>) {
         let mut before = std::mem::take(&mut self.open);
         let mut kept = |address| {
@@ -88,7 +88,7 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let everywhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port()));
     try_listen(address)
         .or_else(|error| match Errno::from_io_error(&error) {
-            // Systems without IPv6 have all addresses all the same.
+            // Systems without IPv6 get all addresses all the same.
             Some(Errno::AFNOSUPPORT) if address.ip() == Ipv6Addr::UNSPECIFIED => try_listen(everywhere),
             _ => Err(error),
         })
@@ -99,7 +99,7 @@ fn try_listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     if address.is_ipv6() {
-        // `[::]` means every address, of IPv4 too, whatever the system's default is.
+        // `[::]` means every address, IPv4 included, independent of the system's default.
         socket.set_only_v6(false)?;
     }
     socket.bind(&address.into())?;
@@ -109,13 +109,13 @@ fn try_listen(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// A descriptor that is given up when there are no others, so that a connection can be accepted and closed: one that
-/// stays in the kernel's queue would wake the daemon for ever.
+/// A descriptor that is released when no others are left, so that a connection can be accepted and closed: a
+/// connection that stays in the kernel's queue would wake the daemon for ever.
 #[derive(Debug)]
 pub struct Reserve(Option<File>);
 
 impl Reserve {
-    /// Takes it.
+    /// Opens the reserved descriptor.
     pub fn new() -> io::Result<Reserve> {
         Ok(Reserve(Some(File::open("/dev/null")?)))
     }
@@ -128,16 +128,16 @@ impl Reserve {
     }
 }
 
-/// What accepting came to.
+/// The outcome of accepting a connection.
 #[derive(Debug)]
 pub enum Accepted {
     /// A connection.
     Connection(TcpStream, SocketAddr),
-    /// There is none.
+    /// No connection waits.
     None,
-    /// There are no descriptors left, here or in the system.
+    /// No descriptors are left, in this process or in the system.
     NoDescriptors,
-    /// The system lacks something else.
+    /// The system lacks another resource.
     Trouble(io::Error),
 }
 

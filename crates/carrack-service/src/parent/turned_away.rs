@@ -1,28 +1,28 @@
-//! When clients for whom there is no room are to come again: the more there are of them, the later. Pure.
+//! Delays for clients that find no room: the more of them, the later they try again. No I/O.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Clients that come again are to be so many a second at most: each costs a process and a TLS handshake.
+/// Upper bound of attempts per second by clients that try again: each costs a process and a TLS handshake.
 const TRIES_PER_S: u32 = 20;
 
-/// The shortest time that a client is told: a small copy has ended by then.
+/// The shortest delay for a client: a small copy has ended by then.
 const SHORTEST: Duration = Duration::from_millis(500);
 
-/// The longest one, and how long a client that was turned away counts: it comes again within it.
+/// The longest delay, and the time for which a refused client counts: it tries again within it.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// As many as come again within that, at this rate.
+/// Number of clients that try again within this time, at this rate.
 const COUNTED_MAX: usize = (TRIES_PER_S * 30) as usize;
 
-/// When clients were turned away, the latest ones.
+/// Times of the latest refusals, each with its delay.
 #[derive(Debug, Default)]
 pub struct TurnedAway(VecDeque<(Instant, Duration)>);
 
 impl TurnedAway {
-    /// One more; how long it is to wait.
+    /// Counts one more client and returns its delay.
     pub fn come_again_in(&mut self, now: Instant) -> Duration {
-        // Those that were told a time which is over have come again, or won't.
+        // Clients whose delay is over have tried again, or won't.
         self.0.retain(|(at, told)| now.saturating_duration_since(*at) < *told * 2);
         if self.0.len() >= COUNTED_MAX {
             self.0.pop_front();

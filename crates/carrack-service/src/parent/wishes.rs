@@ -1,4 +1,5 @@
-//! What the administrator and systemd ask for, by signals: another configuration, an end. And what systemd is told.
+//! Requests of the administrator and of systemd, which arrive as signals: a reload or an end; and the status
+//! for systemd.
 
 use std::time::Instant;
 
@@ -21,7 +22,7 @@ impl Daemon {
         }
     }
 
-    /// No new sessions from now on; data connections of running ones still come in.
+    /// Admits no new sessions from now on; data connections of running ones are still accepted.
     fn drain(&mut self) {
         let drain = self.plan.config.drain();
         self.phase = Phase::Draining(Instant::now() + drain);
@@ -38,7 +39,7 @@ impl Daemon {
         waiting.into_iter().for_each(|number| self.dismiss(number));
     }
 
-    /// Goes over to what the file says now, if that can be served.
+    /// Changes to the present configuration file, if it can be served.
     fn reload(&mut self) {
         let begun = NotifyState::monotonic_usec_now().map(|now| [NotifyState::Reloading, now]);
         begun.iter().for_each(|states| notify(states));

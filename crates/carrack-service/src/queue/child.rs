@@ -1,4 +1,4 @@
-//! A copy as a process: started, heard, told to end.
+//! A copy as a process: its start, its output and its end.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
@@ -14,22 +14,22 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 /// The hidden command of [`super::become_copy`].
 pub const COMMAND: &str = "queue-copy";
 
-/// The longest line that a copy may say: a path has 4 KiB, which escapes make longer.
+/// The longest line of a copy's output: a path has 4 KiB, and escapes make it longer.
 const LINE_BYTES_MAX: u64 = 256 << 10;
 
-/// Of what a copy says to people, the end is kept.
+/// Bytes that are kept from the end of a copy's messages to people.
 const SAID_BYTES: u64 = 2 << 10;
 
-/// Whom a copy is made for.
+/// The user for whom a copy runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Whose<'a> {
-    /// Whose rights it has; without it the daemon's.
+    /// The user whose rights it has; without one, the daemon's.
     pub user: Option<&'a str>,
-    /// Taken from the modes of what it makes; without it the daemon's.
+    /// The umask for the files that it creates; without one, the daemon's.
     pub umask: Option<Umask>,
 }
 
-/// A copy that runs.
+/// A running copy.
 pub struct Copy {
     child: Child,
     stdout: BufReader<ChildStdout>,
@@ -37,8 +37,9 @@ pub struct Copy {
 }
 
 impl Copy {
-    /// Starts one. `stderr` is a file for what it says to people, which has no name afterwards. The thread that calls this
-    /// has to outlive the process: the kernel ends the one with the other (PR_SET_PDEATHSIG, prctl(2)).
+    /// Starts a copy. `stderr` is a file for its messages to people, which has no name afterwards. The
+    /// calling thread must outlive the process: the kernel ends the process with the thread
+    /// (PR_SET_PDEATHSIG, prctl(2)).
     pub fn start(words: &[String], whose: Whose<'_>, stderr: &Path) -> io::Result<Copy> {
         let said =
             OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(stderr)?;
@@ -57,26 +58,27 @@ impl Copy {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(said.try_clone()?)
-            // Ctrl-C is for the daemon, which knows what to do about its copies.
+            // Ctrl-C is for the daemon, which ends its copies in order.
             .process_group(0)
             .spawn()?;
         let stdout = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
         Ok(Copy { child, stdout: BufReader::new(stdout), stderr: said })
     }
 
-    /// Its process id.
+    /// Returns its PID.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// What it can be signalled by as long as somebody has it.
+    /// Returns a descriptor that signals reach it by, even after its PID was reused.
     pub fn pidfd(&self) -> io::Result<OwnedFd> {
         let pid =
             i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::NotFound)?;
         Ok(pidfd_open(pid, PidfdFlags::empty())?)
     }
 
-    /// Hears every line until it says no more; then its exit code, and the end of what it said to people.
+    /// Passes every line of its output to `hear` until its end; then returns its exit code and the end of its
+    /// messages.
     pub fn hear(mut self, mut hear: impl FnMut(&str)) -> io::Result<(Option<i32>, String)> {
         let mut line = Vec::new();
         loop {
@@ -92,11 +94,11 @@ impl Copy {
     }
 }
 
-/// In one line, as a record's reason has it.
+/// Returns the messages in one line, for the reason of a record.
 fn last_words(file: &mut File) -> String {
     let mut bytes = Vec::new();
     let len = file.metadata().map_or(0, |metadata| metadata.len());
-    // Without it the end is told by the exit code alone.
+    // Without them the exit code alone tells the end.
     let _ = file
         .seek(SeekFrom::Start(len.saturating_sub(SAID_BYTES)))
         .and_then(|_| file.take(SAID_BYTES).read_to_end(&mut bytes));

@@ -1,4 +1,4 @@
-//! The queue as everybody sees it.
+//! The queue's interface to its users.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use futures_util::stream::{self, BoxStream};
 
 use super::{Inner, LocalQueue};
 
-/// Between two looks at a transfer that is watched.
+/// Pause between two looks at a watched transfer.
 const WATCH_PAUSE: Duration = Duration::from_millis(250);
 
-/// Transfers whose changes are looked for, the latest: those that are not over are among them.
+/// Upper bound of watched transfers, the latest: those that are not over are among them.
 const WATCHED_MAX: usize = 1_000;
 
 impl LocalQueue {
-    /// SQLite waits for the disk, which the threads of the API don't.
+    /// Runs a request on a blocking thread: SQLite waits for the disk, and the threads of the API must not.
     fn ask<T: Send + 'static>(
         &self,
         asking: impl FnOnce(&Inner) -> Result<T, ControlError> + Send + 'static,
@@ -102,7 +102,7 @@ impl Control for LocalQueue {
     }
 }
 
-/// Somebody who looks at a transfer until it is over.
+/// A watcher of one transfer until it is over.
 struct Watching {
     queue: LocalQueue,
     id: String,
@@ -110,11 +110,11 @@ struct Watching {
     last: Option<TransferRecord>,
 }
 
-/// Somebody who looks at all of them.
+/// A watcher of all transfers.
 struct WatchingAll {
     queue: LocalQueue,
     changes: tokio::sync::watch::Receiver<u64>,
-    /// As they were last told of.
+    /// The records as last reported.
     last: Option<HashMap<String, TransferRecord>>,
     ready: VecDeque<TransferRecord>,
 }
@@ -137,7 +137,7 @@ impl WatchingAll {
         }
     }
 
-    /// The oldest first, as they were submitted.
+    /// Collects the changed records, the oldest first, as they were submitted.
     fn compare(&mut self, records: Vec<TransferRecord>) {
         let is_news = |record: &&TransferRecord| match &self.last {
             Some(last) => last.get(&record.id) != Some(*record),
@@ -151,7 +151,7 @@ impl WatchingAll {
 type Said = Result<TransferRecord, ControlError>;
 
 impl Watching {
-    /// The next thing to say, and who goes on after it.
+    /// Returns the next change, and the watcher for the changes after it.
     async fn next(mut self) -> Option<(Said, Option<Watching>)> {
         if self.last.as_ref().is_some_and(|last| last.state.is_over()) {
             return None;
@@ -165,7 +165,7 @@ impl Watching {
             match self.queue.transfer(&self.id).await {
                 Ok(record) if self.last.as_ref() == Some(&record) => {}
                 Ok(record) => {
-                    // A prefix that one transfer has now may be another's too, later.
+                    // A prefix of one transfer's ID may later be a prefix of another ID too.
                     self.id.clone_from(&record.id);
                     self.last = Some(record.clone());
                     return Some((Ok(record), Some(self)));

@@ -1,12 +1,12 @@
-//! What `carrack cp --json` says, and what it makes of a record. Pure.
+//! The output of `carrack cp --json`, and its effects on a record. No I/O.
 
 use carrack_register::records::{FAILURES_KEPT, Failure, TransferRecord, TransferState};
 use serde::Deserialize;
 
-/// A line of its output, as far as the queue wants to know.
+/// A line of the output, as far as the queue uses it.
 #[derive(Debug, Deserialize)]
 pub struct Line {
-    /// Since its start.
+    /// Time since the start.
     #[serde(default)]
     seconds: f64,
     #[serde(flatten)]
@@ -64,30 +64,30 @@ struct Trouble {
     hint: Option<String>,
 }
 
-/// How a copy ended, by what it said and its exit code.
+/// The end of a copy, by its output and its exit code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Everything was tried.
+    /// Every entry was tried.
     Reached,
     /// A signal ended it.
     Interrupted,
-    /// It could not go on; why.
+    /// It could not continue, for this reason.
     Failed(String),
 }
 
-/// A copy as it is heard.
+/// The state of reading a copy's output.
 #[derive(Debug)]
 pub struct Listener {
-    /// Moved by runs before this one.
+    /// Bytes moved by earlier runs.
     moved_before: u64,
     last: Option<(f64, u64)>,
     errors: Vec<Trouble>,
-    /// It came to its end, whatever that is.
+    /// True once its summary was read, of whichever outcome.
     has_summary: bool,
 }
 
 impl Listener {
-    /// At the start of a run: what failed before is tried again.
+    /// Begins a run: entries that failed before are tried again.
     pub fn new(record: &mut TransferRecord) -> Listener {
         record.failures.clear();
         record.losses.clear();
@@ -101,9 +101,9 @@ impl Listener {
         }
     }
 
-    /// Takes a line in; whether the record is another one now.
+    /// Takes a line; returns true if it changed the record.
     pub fn hear(&mut self, line: &str, record: &mut TransferRecord) -> bool {
-        // What is no such line says nothing: a later carrack may have more to tell.
+        // Unknown lines are ignored: a later carrack may write further ones.
         let Ok(line) = serde_json::from_str::<Line>(line) else { return false };
         let tally = &mut record.tally;
         match line.event {
@@ -139,7 +139,7 @@ impl Listener {
                 tally.entries_deleted = tally.entries_deleted.saturating_add(summary.entries_deleted);
                 tally.bytes_moved = self.moved_before + summary.bytes_done;
                 if self.moved_before > 0 {
-                    // A run that is cut short leaves more in its journal than it had the time to tell.
+                    // A run that is cut short may leave more in its journal than it has reported.
                     tally.bytes_moved = tally.bytes_moved.max(tally.bytes_done);
                 }
                 self.errors = summary.errors;
@@ -150,7 +150,7 @@ impl Listener {
         true
     }
 
-    /// Over a second at least: objects come in bursts.
+    /// Returns the rate over one second or more: objects come in bursts.
     fn rate(&mut self, seconds: f64, bytes: u64) -> Option<u64> {
         let Some((then, before)) = self.last else {
             self.last = Some((seconds, bytes));
@@ -163,8 +163,8 @@ impl Listener {
         Some((bytes.saturating_sub(before) as f64 / (seconds - then)) as u64)
     }
 
-    /// What the end of the process means; nothing for its code if a signal ended it. `said` is the end of what it said
-    /// to people.
+    /// Returns the meaning of the process's end; `code` is `None` if a signal ended it. `said` is the end of
+    /// its messages to people.
     pub fn end(&self, code: Option<i32>, said: &str) -> End {
         if let Some(trouble) = self.errors.first() {
             return End::Failed(in_words(&trouble.message, trouble.hint.as_deref()));
@@ -182,7 +182,7 @@ fn in_words(message: &str, hint: Option<&str>) -> String {
     hint.map_or(message.to_owned(), |hint| format!("{message} ({hint})"))
 }
 
-/// Nothing is at work on it any more.
+/// Sets a state in which no process works on the transfer.
 pub fn settle(record: &mut TransferRecord, state: TransferState, reason: String, now_ms: u64) {
     record.tally.pairs = 0;
     record.tally.bytes_per_s = 0;

@@ -1,5 +1,6 @@
-//! What of a configuration the process of the queue and the meta-server goes by, and how it goes over to another one: classes, bursts, and
-//! where load is measured may change while transfers go on; the queue, and where targets are asked for, may not.
+//! The configuration in effect in the process of the queue and the meta-server, and the change to a new
+//! configuration. Classes, bursts and the source of measured load may change while transfers run; the queue
+//! and the meta-server's socket may not.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use crate::log::Log;
 use crate::parent::ServeError;
 use crate::sharing::SharedTargets;
 
-/// The configuration, and what was begun by it.
+/// The configuration, and the parts that were started by it.
 pub(super) struct GoingBy {
     config: LocalConfig,
     sharing: Option<Arc<SharedTargets>>,
@@ -20,7 +21,7 @@ pub(super) struct GoingBy {
 }
 
 impl GoingBy {
-    /// Begins to measure, if that is configured.
+    /// Starts to measure load, if that is configured.
     pub fn begin(
         config: &LocalConfig,
         sharing: Option<Arc<SharedTargets>>,
@@ -31,7 +32,7 @@ impl GoingBy {
         Ok(going_by)
     }
 
-    /// Goes over to what the configuration says now; if that can't be used, all stays as it was.
+    /// Changes to the present configuration; if it can't be used, everything stays as it was.
     pub fn take_over(&mut self, read: Result<Option<LocalConfig>, ServeError>) {
         match read {
             Ok(Some(config)) => self.change(config),
@@ -46,7 +47,7 @@ impl GoingBy {
         if config.queue != self.config.queue || config.sharing_socket() != self.config.sharing_socket() {
             self.log.warn("[queue], and the socket of [sharing], are read at the start only");
         }
-        // Without a meta-server there is nothing that could change, and without a section nothing to go by.
+        // Without a meta-server nothing could change, and without a section there is nothing to change to.
         let (Some(shared), Some(sharing)) = (&self.sharing, config.sharing) else { return };
         shared.change(sharing.settings(), sharing.rules());
         let was_measured = self.health();
@@ -64,7 +65,7 @@ impl GoingBy {
         self.config.sharing.as_ref()?.health.clone()
     }
 
-    /// Has targets be granted by what computation leaves of them.
+    /// Starts measuring: targets are then granted as far as computation leaves them.
     fn measure(&mut self) -> Result<(), QueueError> {
         let (Some(settings), Some(shared)) = (self.health(), &self.sharing) else { return Ok(()) };
         let log = self.log;

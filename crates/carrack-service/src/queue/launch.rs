@@ -1,7 +1,7 @@
-//! `carrack queue-copy`: becomes a copy of somebody's.
+//! `carrack queue-copy`: becomes a copy for a user.
 //!
-//! The queue's process starts it, and it replaces itself by `carrack cp`, after it has become the user who submitted the
-//! transfer and has asked the kernel to end it with the queue.
+//! The queue's process starts it. It becomes the user who submitted the transfer, asks the kernel to end it
+//! with the queue, and then replaces itself by `carrack cp`.
 
 use std::ffi::OsString;
 use std::io;
@@ -16,26 +16,26 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal, umask};
 
 use crate::child::account::Account;
 
-/// Nobody can make a directory beneath it: a copy of the queue's is remembered by the queue and nowhere else.
+/// A state directory that can't exist: the queue alone keeps its copies in a register.
 const NO_STATE: &str = "/dev/null";
 
-/// Who and what.
+/// The order for a copy.
 #[derive(Debug)]
 pub struct Errand<'a> {
-    /// Whom to become; without it the process stays who it is.
+    /// The user to become; without one, the process stays the daemon's user.
     pub user: Option<&'a str>,
-    /// What is taken from the modes of what it makes; without it what this process has.
+    /// The umask for the files that it creates; without one, that of this process.
     pub umask: Option<Umask>,
-    /// The process that has started this one.
+    /// PID of the queue's process.
     pub parent: u32,
     /// The arguments of `carrack`.
     pub words: &'a [OsString],
 }
 
-/// Variables of a daemon that its own copies have: whom they believe, who they are, and how they log in elsewhere.
+/// The daemon's variables that its copies keep: the CA, the token and the ssh command.
 const KEPT: [&str; 3] = ["CARRACK_CA", "CARRACK_TOKEN", "CARRACK_SSH"];
 
-/// Returns only if it could not be done; why.
+/// Becomes the copy; returns the error only if that failed.
 pub fn become_copy(errand: &Errand<'_>) -> io::Error {
     match prepared(errand) {
         Ok(mut command) => command.exec(),
@@ -46,7 +46,8 @@ pub fn become_copy(errand: &Errand<'_>) -> io::Error {
 fn prepared(errand: &Errand<'_>) -> io::Result<Command> {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("carrack").args(errand.words).env("XDG_STATE_HOME", NO_STATE);
-    // What was submitted holds, whatever options the daemon's environment has: but for how other hosts are reached.
+    // The submitted options count, and not those of the daemon's environment, except the ways to reach other
+    // hosts.
     for (name, _) in std::env::vars_os() {
         let is_option = name.as_bytes().starts_with(b"CARRACK_");
         if is_option && !KEPT.iter().any(|kept| name == *kept) {
@@ -58,7 +59,7 @@ fn prepared(errand: &Errand<'_>) -> io::Result<Command> {
         account.become_it()?;
         let home = account.home();
         let directory = if home.is_dir() { home } else { Path::new("/") };
-        // What is root's environment is none of the user's.
+        // Root's environment is not passed to the user.
         let path = "/usr/local/bin:/usr/bin:/bin";
         command.env_clear().env("XDG_STATE_HOME", NO_STATE).env("PATH", path).current_dir(directory);
         command.env("HOME", home).env("USER", user).env("LOGNAME", user);
@@ -66,7 +67,7 @@ fn prepared(errand: &Errand<'_>) -> io::Result<Command> {
     if let Some(bits) = errand.umask {
         umask(Mode::from_raw_mode(bits.bits()));
     }
-    // Becoming somebody else has the kernel forget it (prctl(2)), so it comes after.
+    // After the change of the user, as the kernel clears this setting with it (prctl(2)).
     set_parent_process_death_signal(Some(Signal::TERM))?;
     if getppid().is_none_or(|parent| parent.as_raw_nonzero().get().unsigned_abs() != errand.parent) {
         return Err(io::Error::other("the queue has ended"));

@@ -1,8 +1,9 @@
-//! The queue of one machine: the verbs of the fleet without one.
+//! The queue of one machine: the fleet's commands without a fleet.
 //!
-//! Transfers are kept in a store (`store`) and carried out by `carrack cp` in processes of their own (`child`), a few at a time, in
-//! the order that `turns` says. One lock guards the store and what runs; nobody holds it while he waits. Threads: one that
-//! gives turns (`carrack-queue`), and one for each copy, which starts it, hears it and sees it end.
+//! Transfers are kept in a store (`store`) and carried out by `carrack cp` in processes of their own
+//! (`child`), a few at a time, in the order of `turns`. One lock guards the store and the running transfers;
+//! no thread waits while it holds the lock. Threads: a thread that gives turns (`carrack-queue`), and one for
+//! each copy, which starts it, reads its output and waits for its end.
 
 mod child;
 mod control;
@@ -43,62 +44,63 @@ pub use store::StoreError;
 pub use turns::TurnRules;
 pub use words::LOCAL_SITE;
 
-/// Transfers that are not over, at most: a bound on what users can have the disk hold.
+/// Upper bound of transfers that are not over: it limits the disk space that users can fill.
 const OPEN_MAX: u64 = 100_000;
 
-/// How a queue is run.
+/// Settings of a queue.
 #[derive(Clone, Debug)]
 pub struct QueueSettings {
-    /// Where its store is; nobody else's.
+    /// Directory of its store, which belongs to the daemon's user alone.
     pub directory: PathBuf,
-    /// Transfers at the same time.
+    /// Simultaneous transfers.
     pub max_running: usize,
-    /// How long what is over is remembered.
+    /// Time for which a finished transfer stays in the history.
     pub history: Duration,
-    /// Where the paths of other sites begin, as `carrack cp` takes them.
+    /// Prefixes of the paths on other sites, in the notation of `carrack cp`.
     pub sites: BTreeMap<String, String>,
-    /// In what order transfers begin.
+    /// Rules of the order in which transfers begin.
     pub turns: TurnRules,
-    /// The Unix socket at which copies ask for storage targets; without one they look for a daemon of the machine.
+    /// The Unix socket at which copies ask for storage targets; without one they look for a daemon of the
+    /// machine.
     pub sharing: Option<PathBuf>,
 }
 
-/// Why there is no queue.
+/// An error of opening a queue.
 #[derive(Debug, Error)]
 pub enum OpenError {
-    /// The system's words about its directory.
+    /// The system's error about its directory.
     #[error("{path}: {error}", path = .path.display())]
     Directory {
-        /// The directory, or what is in it.
+        /// The directory, or a file in it.
         path: PathBuf,
-        /// Its words.
+        /// The system's error.
         error: io::Error,
     },
-    /// Others could read what is submitted, or change it.
+    /// Other users could read or change submissions.
     #[error("{path} is not the daemon's user's alone", path = .0.display())]
     NotPrivate(PathBuf),
-    /// Another process has it.
+    /// Another process uses the directory.
     #[error("{path} is the queue of a daemon that runs", path = .0.display())]
     InUse(PathBuf),
-    /// Its store.
+    /// An error of its store.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// The queue. Copies are the same one.
+/// The queue. Clones share it.
 #[derive(Clone)]
 pub struct LocalQueue(Arc<Inner>);
 
 struct Inner {
     settings: QueueSettings,
     log: Log,
-    /// Whose transfers are carried out without becoming somebody else.
+    /// The user whose transfers run without a change of the user.
     owner: String,
     is_root: bool,
     /// Held, so that the directory has one queue.
     _lock: File,
     state: Mutex<State>,
-    /// There may be a turn to give, or the queue is to end.
+    /// Wakes for a possible turn, and for the end of the queue.
     turn: Condvar,
     /// Changes with every record.
     changes: watch::Sender<u64>,
@@ -106,7 +108,7 @@ struct Inner {
 
 struct State {
     store: Store,
-    /// Who has used what, of late.
+    /// Recent use by account.
     ranks: Ranks,
     running: HashMap<String, Running>,
     is_ending: bool,
@@ -114,25 +116,25 @@ struct State {
 
 /// A transfer that has its turn.
 struct Running {
-    /// As it is now; what the store has may be a few seconds old.
+    /// The present record; that of the store may be a few seconds old.
     record: TransferRecord,
-    /// Once there is a process.
+    /// Set once the process has started.
     pidfd: Option<OwnedFd>,
     wish: Option<Wish>,
-    /// When its process was told to end.
+    /// Time at which its process was told to end.
     told: Option<Instant>,
-    /// When its turn began.
+    /// Start of its turn.
     began: Instant,
-    /// When its counts last went to the store.
+    /// Time at which its counts were last stored.
     saved: Instant,
 }
 
-/// What is to become of a transfer that runs, once its process has ended.
+/// The state that a running transfer gets once its process has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wish {
     Cancel,
     Pause,
-    /// The daemon ends: it waits for the next one.
+    /// The daemon ends: the transfer waits for the next one.
     Requeue,
 }
 
@@ -151,11 +153,11 @@ impl Wish {
 }
 
 impl LocalQueue {
-    /// Opens a queue's directory, which is made if need be, ends what another queue's death has left running, and puts it
-    /// back where it was. Nothing is started before [`LocalQueue::start`].
+    /// Opens a queue's directory and creates it if necessary. Processes that a dead queue left running are
+    /// ended, and their transfers take their earlier places. Nothing is started before [`LocalQueue::start`].
     ///
     /// # Errors
-    /// Why it can't be used.
+    /// [`OpenError`] if the directory can't be used.
     pub fn open(settings: QueueSettings, log: Log) -> Result<LocalQueue, OpenError> {
         let lock = own(&settings.directory)?;
         let store = Store::open(&settings.directory.join("queue.db"))?;
@@ -178,26 +180,27 @@ impl LocalQueue {
         Ok(LocalQueue(Arc::new(inner)))
     }
 
-    /// Whose daemon this is.
+    /// Returns the user of this daemon.
     pub fn owner(&self) -> &str {
         &self.0.owner
     }
 }
 
 impl Inner {
-    /// What a thread that panicked left behind is in the store, or will be said by the process's end.
+    /// Locks the state. If a thread panicked, the store has its state, or the end of the process will tell
+    /// it.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Something is another way now.
+    /// Announces a change to watchers and to the thread that gives turns.
     fn tell(&self) {
         self.changes.send_modify(|number| *number += 1);
         self.turn.notify_all();
     }
 }
 
-/// Makes the directory its owner's alone, and this process its only user.
+/// Restricts the directory to its owner, and takes the lock for this process.
 fn own(directory: &Path) -> Result<File, OpenError> {
     let trouble = |path: &Path| {
         let path = path.to_path_buf();
@@ -222,7 +225,7 @@ fn own(directory: &Path) -> Result<File, OpenError> {
     }
 }
 
-/// A user's name, or `uid:NUMBER` where none is known.
+/// Returns a user's name, or `uid:NUMBER` if none is known.
 pub fn name_of_user(uid: u32) -> String {
     match User::from_uid(Uid::from_raw(uid)) {
         Ok(Some(user)) => user.name,

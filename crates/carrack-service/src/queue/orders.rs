@@ -1,4 +1,4 @@
-//! What users want of the queue, as the store keeps it.
+//! Users' requests to the queue, applied to the store.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use super::store::{Found, StoreError};
 use super::words::{arguments, refused};
 use super::{Inner, OPEN_MAX, Running, State, Wish};
 
-/// Who may do everything.
+/// The user with all rights.
 const ROOT: &str = "root";
 
 impl From<StoreError> for ControlError {
@@ -53,7 +53,8 @@ impl Inner {
         Ok(record.with_start_wait(now_ms()))
     }
 
-    /// Copies are made with their user's rights: only root can take somebody else's.
+    /// Checks that this user may submit. A copy has its user's rights, which only root can give to another
+    /// user.
     fn check_submitter(&self, user: &str) -> Result<(), ControlError> {
         if user == self.owner {
             return Ok(());
@@ -123,7 +124,7 @@ impl State {
     fn give(&mut self, mut record: TransferRecord, order: Order) -> Result<TransferRecord, ControlError> {
         use TransferState::{Cancelled, Done, Failed, Paused, Queued, Running};
         let id = record.id.clone();
-        // What it waits for is found out anew whenever it is looked at.
+        // The reason for waiting is computed with every look at the record.
         record.waits_for.clear();
         match (order, record.state) {
             (Order::Cancel, Running) => return self.wish(&id, Some(Wish::Cancel)),
@@ -155,11 +156,12 @@ impl State {
         Ok(record.with_start_wait(now_ms()))
     }
 
-    /// Has the process of a transfer end, and notes why; or, without a wish, takes back that it is to wait.
+    /// Has the process of a transfer end, and records the reason; without a wish, takes an earlier request to
+    /// wait back.
     fn wish(&mut self, id: &str, wish: Option<Wish>) -> Result<TransferRecord, ControlError> {
         let running = self.running.get_mut(id).ok_or_else(|| ControlError::Unknown(id.to_owned()))?;
         let wish = match (running.wish, wish) {
-            // What is cancelled is not brought back.
+            // A cancelled transfer can't be brought back.
             (Some(Wish::Cancel), _) => Some(Wish::Cancel),
             (Some(Wish::Pause | Wish::Requeue), None) => Some(Wish::Requeue),
             (None, None) => None,
@@ -174,32 +176,32 @@ impl State {
     }
 }
 
-/// One that has ended goes on, whatever time it was to end at.
+/// Queues an ended transfer again, without the time at which it was to stop.
 fn again(record: &mut TransferRecord) {
     requeue(record);
     record.submission.options = std::mem::take(&mut record.submission.options).without_stop();
 }
 
-/// As new, but for what is known of it.
+/// Queues a transfer as if new, with its counts.
 pub(super) fn requeue(record: &mut TransferRecord) {
     (record.state, record.ended_ms) = (TransferState::Queued, None);
     record.reason.clear();
 }
 
 impl Running {
-    /// Asks the process to end, once it is there. It leaves its journal, from which the next one goes on.
+    /// Asks the process to end, once it has started. It leaves its journal, from which the next run resumes.
     pub(super) fn end(&mut self) {
         if self.told.is_some() {
             return;
         }
         if let Some(pidfd) = &self.pidfd {
-            // One that has ended by itself is what is wished.
+            // The signal fails if the process has ended, which is the desired state.
             let _ = pidfd_send_signal(pidfd, Signal::TERM);
             self.told = Some(Instant::now());
         }
     }
 
-    /// Ends it, for good.
+    /// Kills the process.
     pub(super) fn kill(&self) {
         if let Some(pidfd) = &self.pidfd {
             let _ = pidfd_send_signal(pidfd, Signal::KILL);

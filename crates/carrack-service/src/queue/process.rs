@@ -1,13 +1,15 @@
-//! A process by name: its number, when it started and since which boot, so that a number that is used again names nobody.
+//! Names of processes: PID, start time and boot ID, so that a name never stands for another process with a
+//! reused PID.
 
 use std::fs;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// `PID.TICKS.BOOT`, as the store keeps it; nothing if there is no such process.
+/// Returns the name `PID.TICKS.BOOT`, as stored; `None` if there is no such process.
 pub fn name_of(pid: u32) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may hold anything; behind it the third field comes first (proc_pid_stat(5)).
+    // The name in parentheses may have any characters; the first field after it is the third one
+    // (proc_pid_stat(5)).
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?;
     let ticks = fields.nth(22 - 4)?;
@@ -15,18 +17,18 @@ pub fn name_of(pid: u32) -> Option<String> {
     (state != "Z").then(|| format!("{pid}.{ticks}.{}", boot.trim()))
 }
 
-/// The number of the process of this name if it still runs.
+/// Returns the PID of the process with this name, if it still runs.
 fn running(name: &str) -> Option<Pid> {
     let pid: u32 = name.split('.').next()?.parse().ok()?;
     (name_of(pid)? == name).then(|| Pid::from_raw(pid.try_into().ok()?)).flatten()
 }
 
-/// Signals the process of this name; whether it was there.
+/// Signals the process of this name; returns true if it was there.
 pub fn signal(name: &str, signal: Signal) -> bool {
     running(name).is_some_and(|pid| kill_process(pid, signal).is_ok())
 }
 
-/// Whether it still runs.
+/// Returns true if the process of this name still runs.
 pub fn is_running(name: &str) -> bool {
     running(name).is_some()
 }

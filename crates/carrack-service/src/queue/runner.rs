@@ -1,4 +1,4 @@
-//! Turns: who is carried out next, by which process, and what its end means.
+//! Turns: the choice of the next transfer, its process, and the effect of the process's end.
 
 use std::sync::{Arc, PoisonError};
 use std::thread;
@@ -14,29 +14,30 @@ use super::store::StoreError;
 use super::words::arguments;
 use super::{Inner, LocalQueue, Running, Wish, process};
 
-/// How long a process may take to end once it was told to: it makes what it has written durable.
+/// Time that a process may take to end after it was told to: it makes its data durable.
 const END_PATIENCE: Duration = Duration::from_secs(30);
 
-/// How often the counts of a copy go to the store: what is lost with the daemon are these seconds of numbers.
+/// Interval at which a copy's counts are stored: a crash of the daemon loses the counts of these seconds.
 const SAVE_EVERY: Duration = Duration::from_secs(5);
 
-/// How often those who were told to end are looked at, and how soon a store that failed is tried again.
+/// Interval of checks for overdue processes, and pause before a failed store is tried again.
 const TICK: Duration = Duration::from_secs(1);
 
-/// How often history is looked through.
+/// Interval at which the history is cleaned.
 const FORGET_EVERY: Duration = Duration::from_secs(3600);
 
 impl LocalQueue {
-    /// Gives turns from now on, on a thread of its own.
+    /// Starts the thread that gives turns.
     ///
     /// # Errors
-    /// The system's, if there can't be a thread.
+    /// The system's error, if it can't start a thread.
     pub fn start(&self) -> std::io::Result<()> {
         let inner = self.0.clone();
         thread::Builder::new().name("carrack-queue".into()).spawn(move || inner.give_turns()).map(drop)
     }
 
-    /// Ends what runs, which waits for the next daemon then. Returns once nothing runs, or after half a minute.
+    /// Ends the running transfers, which then wait for the next daemon. Returns once none runs, or after half
+    /// a minute.
     pub fn end(&self) {
         let mut state = self.0.state();
         state.is_ending = true;
@@ -58,7 +59,8 @@ impl LocalQueue {
 }
 
 impl Inner {
-    /// What ran when the last daemon ended without a word: its processes are ended, and it is queued where it was.
+    /// Recovers from a crash of the last daemon: ends the processes that it left, and queues their transfers
+    /// where they were.
     pub(super) fn recover(&self) -> Result<(), StoreError> {
         let state = self.state();
         let left = state.store.left_running()?;
@@ -109,7 +111,7 @@ impl Inner {
                 Ok(None) => {}
                 Err(error) => self.log.warn(error),
             }
-            // Woken by what is submitted, ordered, or has ended; the rest is looked at now and then.
+            // Submissions, orders and ends wake this thread; the timeout is for the other checks.
             drop(self.turn.wait_timeout(state, TICK));
         }
     }
@@ -142,7 +144,7 @@ impl Inner {
         }
     }
 
-    /// One run of a transfer, from its process's start to its end.
+    /// Carries out one run of a transfer, from its process's start to its end.
     fn carry_out(&self, record: &TransferRecord) -> Result<End, Box<dyn std::error::Error + Send + Sync>> {
         let mut words = arguments(&record.submission, &self.settings.sites)?;
         if let Some(socket) = &self.settings.sharing {
@@ -158,7 +160,7 @@ impl Inner {
             let mut state = self.state();
             let noted = process::name_of(copy.pid()).map(|name| state.store.set_process(&record.id, &name));
             if let Some(Err(error)) = noted {
-                // The kernel ends it with this process, whether the next one knows it or not.
+                // The kernel ends it with this process, so the next queue needs no record.
                 self.log.warn(error);
             }
             let is_ending = state.is_ending;
@@ -194,14 +196,14 @@ impl Inner {
         self.changes.send_modify(|number| *number += 1);
     }
 
-    /// The process has ended.
+    /// Records the end of a process.
     fn settle(&self, id: &str, end: End) {
         let mut state = self.state();
         if end == End::Interrupted
             && !state.is_ending
             && state.running.get(id).is_some_and(|r| r.wish.is_none())
         {
-            // Who ends all processes of a service or a machine may tell the copies first.
+            // An end of all processes of a service or a machine may signal the copies first.
             let waited = self.turn.wait_timeout_while(state, TICK, |state| !state.is_ending);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -216,13 +218,13 @@ impl Inner {
                 let reason = "something else than its user has ended its process";
                 settle(&mut record, TransferState::Failed, reason.to_owned(), now_ms());
             }
-            // A cancelled copy that failed on its way to its end is cancelled all the same.
+            // A cancelled copy that failed while it was ending counts as cancelled all the same.
             (End::Failed(_), Some(Wish::Cancel)) => grant(&mut record, Wish::Cancel),
             (End::Failed(reason), _) => settle(&mut record, TransferState::Failed, reason, now_ms()),
         }
         let what = format!("transfer {id} of {}: {}", record.user, record.state);
         if let Err(error) = state.store.put(&record) {
-            // It is running as far as the store knows: the next daemon has it go on.
+            // For the store it still runs: the next daemon will resume it.
             self.log.warn(format!("{what}, which can't be kept: {error}"));
         }
         let used_s = running.began.elapsed().as_secs_f64();
@@ -234,7 +236,7 @@ impl Inner {
     }
 }
 
-/// Its process has ended as was wished.
+/// Sets the requested state after the process has ended.
 fn grant(record: &mut TransferRecord, wish: Wish) {
     let state = match wish {
         Wish::Cancel => TransferState::Cancelled,

@@ -1,5 +1,5 @@
-//! The process of the queue and of the meta-server: its configuration, its sockets, its end. It runs beside the daemon that starts it, or
-//! by itself where the configuration has nothing else.
+//! The process of the queue and of the meta-server: its configuration, its sockets, its end. It is a child of
+//! the daemon, or runs alone if the configuration has no other part.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -22,27 +22,27 @@ use crate::log::Log;
 use crate::parent::ServeError;
 use crate::sharing::SharedTargets;
 
-/// Why a queue does not run.
+/// An error that keeps the queue from running.
 #[derive(Debug, Error)]
 pub enum QueueError {
-    /// Its directory or store.
+    /// An error of its directory or store.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// Its socket.
+    /// An error of its socket.
     #[error(transparent)]
     Listen(#[from] ListenError),
     /// The system refused something.
     #[error("{what}: {error}")]
     System {
-        /// What was tried.
+        /// The attempted action.
         what: &'static str,
-        /// Its words.
+        /// The system's error.
         error: io::Error,
     },
 }
 
 impl QueueError {
-    /// What the administrator can do; may be empty.
+    /// Returns a hint for the administrator; may be empty.
     pub fn hint(&self) -> String {
         match self {
             QueueError::Open(OpenError::Directory { .. }) => {
@@ -64,20 +64,21 @@ pub(super) fn system(what: &'static str) -> impl FnOnce(io::Error) -> QueueError
     move |error| QueueError::System { what, error }
 }
 
-/// What tells a queue's process to end, beside SIGTERM and SIGINT.
+/// The event, in addition to SIGTERM and SIGINT, that ends a queue's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndsWith {
-    /// The end of standard input: the daemon that has started it holds the other end of a pipe.
+    /// The end of standard input: the daemon that started it holds the other end of a pipe.
     Stdin,
-    /// Nothing.
+    /// No other event.
     Nothing,
 }
 
-/// Keeps and carries out transfers, and grants storage targets, until it is told to end. On SIGHUP, or a byte on standard input if it
-/// ends with that, it asks `read_again` what the configuration says now.
+/// Keeps and carries out transfers, and grants storage targets, until it receives a request to end. On
+/// SIGHUP, or on a byte of standard input with [`EndsWith::Stdin`], it calls `read_again` for the present
+/// configuration.
 ///
 /// # Errors
-/// Why it could not begin, or go on.
+/// [`QueueError`] if it can't start or continue.
 pub fn serve_local(
     config: &LocalConfig,
     ends: EndsWith,
@@ -95,11 +96,11 @@ pub fn serve_local(
     if let Some(queue) = &queue {
         queue.end();
     }
-    // Who connects from now on is told that nobody is there; what can't be removed tells it too.
+    // Later clients find no socket. If a file can't be removed, they find a socket without a listener.
     for path in sockets(config).iter().chain(&config.pid_file) {
         let _ = fs::remove_file(path);
     }
-    // Watchers of the API may still be there.
+    // Watchers of the API may still be connected.
     runtime.shutdown_background();
     if queue.is_some() {
         log.note("the queue has ended");
@@ -107,7 +108,7 @@ pub fn serve_local(
     served
 }
 
-/// Where to listen, each place once.
+/// Returns the sockets to listen on, each once.
 fn sockets(config: &LocalConfig) -> BTreeSet<PathBuf> {
     config.queue.as_ref().map(QueueConfig::socket).into_iter().chain(config.sharing_socket()).collect()
 }
@@ -126,9 +127,9 @@ async fn serve(
     for socket in sockets(config) {
         let (services, mode) =
             match queue.filter(|_| config.queue.as_ref().is_some_and(|q| q.socket() == socket)) {
-                // As root it serves all users of the machine: who they are the kernel says.
+                // As root it serves all users of the machine: the kernel tells their identity.
                 Some(queue) => (of_queue(queue, &sharing), if geteuid().is_root() { 0o666 } else { 0o600 }),
-                // Whoever has another account takes his turn too.
+                // Users of other accounts take turns too.
                 None => (Services { control: Arc::new(NoQueue), sharing: sharing.clone() }, 0o666),
             };
         served.push((ApiListener::unix(&socket, mode)?, services));
@@ -143,7 +144,7 @@ async fn serve(
         log.warn(format!("{}: {error}", path.display()));
     }
     if ends == EndsWith::Nothing {
-        // systemd is no part of it: it lives without knowing.
+        // The process works without systemd as well.
         let _ = sd_notify::notify(&[NotifyState::Ready]);
     }
     if let Some(queue) = &config.queue {
@@ -165,7 +166,7 @@ async fn serve(
     served.map_err(system("serving the users of this machine"))
 }
 
-/// The queue's socket answers whatever the process does.
+/// Returns the services at the queue's socket, with or without a meta-server.
 fn of_queue(queue: &LocalQueue, sharing: &Option<Arc<SharedTargets>>) -> Services {
     Services { control: Arc::new(queue.clone()), sharing: sharing.clone() }
 }

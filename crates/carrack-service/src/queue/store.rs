@@ -1,13 +1,13 @@
-//! What the queue keeps: one SQLite file. A row's `record` is the truth; the columns beside it are what is asked by.
+//! The queue's store: one SQLite file. A row's `record` is authoritative; the other columns are for queries.
 //!
-//! WAL with `synchronous=FULL`: what was answered to a user survives the loss of power.
+//! WAL with `synchronous=FULL`: a transfer whose submission was acknowledged survives the loss of power.
 
 use std::path::Path;
 
 use carrack_register::records::{OPTIONS_VERSION, TransferRecord};
 use rusqlite::{Connection, Row, params};
 
-/// Layout of the tables (`user_version`).
+/// Version of the tables (`user_version`).
 const LAYOUT: i64 = 3;
 
 const TABLES: &str = "
@@ -29,7 +29,7 @@ CREATE TABLE transfers (
 ) STRICT;
 ";
 
-/// What is asked often is answered from these alone.
+/// Indexes that answer frequent queries alone.
 const INDEXES: &str = "
 CREATE INDEX transfers_waiting ON transfers (user, priority, submitted_ms, deadline_ms, not_before_ms, id)
     WHERE state = 'queued';
@@ -56,56 +56,56 @@ SELECT id, user, priority, submitted_ms, deadline_ms, not_before_ms FROM transfe
 
 const COUNT_OPEN: &str = "SELECT count(*) FROM transfers WHERE ended_ms IS NULL";
 
-/// Why the store does not do as it should.
+/// An error of the store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// SQLite's words.
+    /// SQLite's error.
     #[error("the queue's store: {0}")]
     Sql(#[from] rusqlite::Error),
-    /// A record can't be read.
+    /// An unreadable record.
     #[error("a record in the queue's store: {0}")]
     Record(#[from] serde_json::Error),
-    /// A later carrack has written it.
+    /// A store of a later carrack.
     #[error("the queue's store is of a later carrack (layout {0})")]
     Later(i64),
 }
 
-/// What was found by an id or the beginning of one.
+/// The result of a search by an ID or its prefix.
 #[derive(Debug, PartialEq)]
 pub enum Found {
-    /// Nothing.
+    /// No transfer.
     None,
-    /// This.
+    /// A single transfer.
     One(Box<TransferRecord>),
-    /// Several begin so.
+    /// Several transfers with this prefix.
     Several,
 }
 
-/// One that waits for its turn, as far as its turn depends on it.
+/// A transfer that waits for its turn, with the columns that its turn depends on.
 #[derive(Debug, PartialEq)]
 pub struct Waits {
-    /// Its id.
+    /// Its ID.
     pub id: String,
-    /// Whose it is.
+    /// Its user.
     pub user: String,
     /// 0 to 9.
     pub priority: u8,
-    /// When it was submitted, milliseconds since 1970.
+    /// Time of its submission, milliseconds since 1970.
     pub submitted_ms: u64,
-    /// When it should be over.
+    /// Deadline, milliseconds since 1970.
     pub deadline_ms: Option<u64>,
-    /// When it may begin.
+    /// Earliest start, milliseconds since 1970.
     pub not_before_ms: Option<u64>,
 }
 
 /// A transfer that was running when the queue ended.
 #[derive(Debug)]
 pub struct Left {
-    /// As it was.
+    /// Its last record.
     pub record: TransferRecord,
-    /// What carried it out.
+    /// Name of the process that carried it out.
     pub process: Option<String>,
-    /// What its user wanted of it.
+    /// The order of its user.
     pub wish: Option<String>,
 }
 
@@ -114,7 +114,7 @@ pub struct Left {
 pub struct Store(Connection);
 
 impl Store {
-    /// Opens the file, or makes it.
+    /// Opens the file, or creates it.
     pub fn open(path: &Path) -> Result<Store, StoreError> {
         let db = Connection::open(path)?;
         db.pragma_update(None, "journal_mode", "wal")?;
@@ -152,7 +152,7 @@ impl Store {
         Ok(())
     }
 
-    /// Replaces a transfer's record. One that does not run has neither process nor wish.
+    /// Replaces a transfer's record. A transfer that does not run has neither process nor wish.
     pub fn put(&self, record: &TransferRecord) -> Result<(), StoreError> {
         let mut putting = self.0.prepare_cached(
             "UPDATE transfers SET state = ?2, ended_ms = ?3, record = ?4,
@@ -169,19 +169,19 @@ impl Store {
         Ok(())
     }
 
-    /// Notes which process carries a transfer out.
+    /// Records the process that carries a transfer out.
     pub fn set_process(&self, id: &str, process: &str) -> Result<(), StoreError> {
         self.0.execute("UPDATE transfers SET process = ?2 WHERE id = ?1", params![id, process])?;
         Ok(())
     }
 
-    /// Notes what its user wants of a transfer that runs.
+    /// Records the order of a running transfer's user.
     pub fn set_wish(&self, id: &str, wish: Option<&str>) -> Result<(), StoreError> {
         self.0.execute("UPDATE transfers SET wish = ?2 WHERE id = ?1", params![id, wish])?;
         Ok(())
     }
 
-    /// The transfer with this id, or the only one whose id begins so.
+    /// Returns the transfer with this ID, or the only transfer whose ID begins so.
     pub fn find(&self, id: &str) -> Result<Found, StoreError> {
         if id.is_empty() || id.len() > 16 || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Ok(Found::None);
@@ -197,7 +197,8 @@ impl Store {
         Ok(if rows.next()?.is_some() { Found::Several } else { Found::One(Box::new(first)) })
     }
 
-    /// The latest transfers, the latest first; with `after` those that were submitted before that one, none if there is none.
+    /// Returns the latest transfers, the latest first. With `after`: those submitted before that transfer,
+    /// none if it is unknown.
     pub fn latest(&self, limit: usize, after: Option<&str>) -> Result<Vec<TransferRecord>, StoreError> {
         let mut asking = self.0.prepare_cached(
             "SELECT record FROM transfers WHERE ?2 IS NULL OR number < (SELECT number FROM transfers WHERE id = ?2)
@@ -211,14 +212,14 @@ impl Store {
         Ok(found)
     }
 
-    /// The transfer with this id.
+    /// Returns the transfer with this ID.
     pub fn get(&self, id: &str) -> Result<Option<TransferRecord>, StoreError> {
         let mut asking = self.0.prepare_cached("SELECT record FROM transfers WHERE id = ?1")?;
         let mut rows = asking.query([id])?;
         rows.next()?.map(record).transpose()
     }
 
-    /// Those that may begin now, milliseconds since 1970, in no order.
+    /// Returns the transfers that may begin now (milliseconds since 1970), in no order.
     pub fn waiting(&self, now_ms: u64) -> Result<Vec<Waits>, StoreError> {
         let mut asking = self.0.prepare_cached(WAITING)?;
         let moment = |row: &Row<'_>, column| -> rusqlite::Result<Option<u64>> {
@@ -237,13 +238,13 @@ impl Store {
         Ok(asking.query_map([signed(now_ms)], waits)?.collect::<Result<_, _>>()?)
     }
 
-    /// How many are not over.
+    /// Returns the number of transfers that are not over.
     pub fn count_open(&self) -> Result<u64, StoreError> {
         let count: i64 = self.0.prepare_cached(COUNT_OPEN)?.query_row([], |row| row.get(0))?;
         Ok(count.unsigned_abs())
     }
 
-    /// Those that were running when somebody else ended.
+    /// Returns the transfers that were running when an earlier queue ended.
     pub fn left_running(&self) -> Result<Vec<Left>, StoreError> {
         let mut asking = self
             .0
@@ -256,7 +257,7 @@ impl Store {
         Ok(found)
     }
 
-    /// Forgets what was over before then, milliseconds since 1970; how many that were.
+    /// Removes the transfers that were over before this time (milliseconds since 1970); returns their number.
     pub fn forget_before(&self, moment_ms: u64) -> Result<usize, StoreError> {
         Ok(self.0.execute("DELETE FROM transfers WHERE ended_ms < ?1", [signed(moment_ms)])?)
     }
@@ -376,7 +377,8 @@ pub(super) mod tests {
         }
     }
 
-    /// Of 10,000 that wait none of the records is looked at, which are some ten times as long as what a turn depends on.
+    /// With 10,000 waiting transfers no record is read; a record is about ten times as long as the columns
+    /// that a turn depends on.
     #[test]
     fn what_is_asked_often_is_answered_from_an_index() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Whose turn it is, and which priorities users may say: `carrack-plan`'s rules of the order (`fleet/rank.rs`), for the users of this
-//! machine. Pure.
+//! The order of transfers, and the priorities that users may give: the ranking of `carrack-plan`
+//! (`fleet/rank.rs`) for the users of this machine. No I/O.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,20 +10,20 @@ use carrack_register::control::ControlError;
 use super::store::Waits;
 use super::words::refused;
 
-/// What an administrator says of the order.
+/// The administrator's rules of the order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TurnRules {
-    /// The highest priority that users may say; root and the daemon's own user may say any.
+    /// The highest priority that users may give; root and the daemon's own user may give any.
     pub priority_max: u8,
     /// The same for the users and accounts that are named here.
     pub priorities: BTreeMap<String, u8>,
-    /// What accounts may use, in proportion; 1 for those that are not named.
+    /// Shares of accounts, in proportion; 1 for an account without an entry.
     pub weights: BTreeMap<String, f64>,
-    /// Whose turn a user's transfers take; his own if he is not named.
+    /// The account of a user's transfers; without an entry, the user's own.
     pub accounts: BTreeMap<String, String>,
-    /// One class up for each time of this length in which transfers of a level wait.
+    /// Time after which a waiting transfer rises by one class, repeatedly.
     pub ages_every: Duration,
-    /// The time after which what an account has used counts half.
+    /// Time after which past use of an account counts half.
     pub halves_every: Duration,
 }
 
@@ -42,13 +42,13 @@ impl Default for TurnRules {
 }
 
 impl TurnRules {
-    /// What users may say unless an administrator says otherwise. It is also what they have said if they have said nothing.
+    /// The highest priority of users by default, and the priority of a submission without one.
     pub const PRIORITY_MAX_DEFAULT: u8 = 5;
 
-    /// What may be said at all.
+    /// The highest priority of all.
     pub const PRIORITY_MAX: u8 = 9;
 
-    /// Nobody has used anything yet.
+    /// Returns a ranking without any use.
     pub(super) fn ranks(&self) -> Ranks {
         Ranks::new(RankRules {
             ages_every: self.ages_every,
@@ -57,12 +57,12 @@ impl TurnRules {
         })
     }
 
-    /// Whose turn this user's transfers take.
+    /// Returns the account of this user's transfers.
     pub(super) fn account_of<'a>(&'a self, user: &'a str) -> &'a str {
         self.accounts.get(user).map_or(user, String::as_str)
     }
 
-    /// Whether a user, who is not root nor the daemon's own, may say this priority.
+    /// Checks that a user (neither root nor the daemon's own) may give this priority.
     pub(super) fn check_priority(&self, user: &str, priority: u8) -> Result<(), ControlError> {
         let named = self.priorities.get(user).or_else(|| self.priorities.get(self.account_of(user)));
         let most = *named.unwrap_or(&self.priority_max);
@@ -75,7 +75,8 @@ impl TurnRules {
         ))
     }
 
-    /// The one that begins next, of those that wait; it counts as begun. `running` has the users of those that run.
+    /// Returns the waiting transfer that begins next, and counts it as begun. `running` has the users of
+    /// running transfers.
     pub(super) fn next<'a>(
         &self,
         ranks: &mut Ranks,

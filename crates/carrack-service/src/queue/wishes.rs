@@ -1,4 +1,5 @@
-//! What the process of the queue and the meta-server is asked for from outside: to end, or to read its configuration again.
+//! Requests to the process of the queue and the meta-server from outside: to end, or to read its
+//! configuration again.
 
 use std::io::{self, Read};
 
@@ -7,21 +8,21 @@ use tokio::sync::mpsc::{Receiver, channel};
 
 use super::service::{EndsWith, QueueError, system};
 
-/// What is asked for.
+/// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wish {
-    /// To come to an end.
+    /// End.
     End,
-    /// To go by what the configuration says now.
+    /// Read the configuration again.
     ReadAgain,
 }
 
-/// Signals, and what comes on standard input where that is another process's reins.
+/// Signals, and the bytes of standard input if the daemon controls this process by it.
 pub(super) struct Wishes {
     terminate: Signal,
     interrupt: Signal,
     hangup: Signal,
-    /// A word for each byte, and its end at the end of standard input.
+    /// An item for each byte; closed at the end of standard input.
     reins: Option<Receiver<()>>,
 }
 
@@ -36,7 +37,7 @@ impl Wishes {
         })
     }
 
-    /// The next one.
+    /// Waits for the next request.
     pub async fn next(&mut self) -> Wish {
         let of_reins = async {
             match &mut self.reins {
@@ -54,14 +55,14 @@ impl Wishes {
 }
 
 fn hear_stdin() -> Result<Receiver<()>, QueueError> {
-    // Of several words that were not heeded yet one is enough.
+    // One pending request is enough.
     let (told, hears) = channel(1);
     let hear = move || {
         while matches!(io::stdin().read(&mut [0; 64]), Ok(1..)) {
             let _ = told.try_send(());
         }
     };
-    // Nothing keeps it: the process ends with it or without.
+    // The thread is not joined: the process ends with or without it.
     std::thread::Builder::new()
         .name("carrack-reins".into())
         .spawn(hear)

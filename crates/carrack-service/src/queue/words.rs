@@ -1,4 +1,4 @@
-//! A submission as the words of `carrack cp`, or why it can't be one. Pure.
+//! A submission as arguments of `carrack cp`, or its refusal. No I/O.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -19,10 +19,10 @@ pub(super) fn refused(message: impl Display, hint: impl Display) -> ControlError
     ControlError::Refused { message: message.to_string(), hint: hint.to_string() }
 }
 
-/// The arguments of `carrack` that carry it out; `sites` says where the paths of other sites begin.
+/// Returns the arguments of `carrack` for a submission; `sites` has the prefixes of the paths on other sites.
 ///
 /// # Errors
-/// What is wrong with it, for its user.
+/// The first error of the submission, for its user.
 pub fn arguments(
     submission: &Submission,
     sites: &BTreeMap<String, String>,
@@ -38,10 +38,10 @@ pub fn arguments(
     options.check(Way::Queue)?;
     let values = options.values()?;
     let is_sync = values.sync()?.is_some();
-    // What was submitted holds, whatever stands in the files of this machine or of the user.
+    // The submitted options count, and not those in the configuration files of this machine or of the user.
     let verb = if is_sync { "sync" } else { "cp" };
     let mut words: Vec<String> = [verb, "--no-config"].map(str::to_owned).into();
-    // A part is of one file.
+    // A partial transfer is of one file.
     words.extend(values.transfer().part().is_none().then(|| "-r".to_owned()));
     words.push("--json".to_owned());
     words.extend(options.words()?.into_iter().filter(|word| word != "--sync"));
@@ -102,12 +102,12 @@ mod tests {
         );
     }
 
-    /// Whoever adds an option decides here what a queue does with it.
+    /// A new option needs a decision here about its treatment by the queue.
     #[test]
     fn every_option_is_handed_on_or_refused_with_a_reason() {
         for (name, words) in carrack_options::samples() {
             if ["filter-from", "files-from", "from0"].contains(&name) {
-                // It has come to patterns and paths when the transfer is submitted.
+                // The submission turns it into patterns and paths.
                 continue;
             }
             let words: Vec<&str> = words.iter().map(String::as_str).collect();

@@ -1,6 +1,7 @@
-//! The client of a meta-server: one connection over a Unix socket, and one batch on it at a time, on a plain thread.
+//! The client of a meta-server: one connection over a Unix socket, and one batch on it at a time, on a plain
+//! thread.
 //!
-//! HTTP/1.1 without a runtime: who asks does so a few times a second, from a thread that has nothing else to wait for.
+//! HTTP/1.1 without an async runtime: a thread with no other work sends a few batches a second.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -14,17 +15,17 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::api::Problem;
 
-/// From a batch to its answer, the connection included. A client goes on unmanaged after so long.
+/// Time from a batch to its answer, including the connection. After it a client continues unmanaged.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The longest head of an answer, and the longest answer: thousands of grants.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 
-/// Fields in a head.
+/// Upper bound of fields in a head.
 const FIELDS_MAX: usize = 32;
 
-/// Asks the meta-server behind a Unix socket.
+/// A meta-server behind a Unix socket.
 #[derive(Debug)]
 pub struct SocketExchange {
     path: PathBuf,
@@ -32,20 +33,20 @@ pub struct SocketExchange {
 }
 
 impl SocketExchange {
-    /// Nobody is asked yet.
+    /// Creates an exchange without a connection.
     pub fn new(path: &Path) -> SocketExchange {
         SocketExchange { path: path.to_owned(), connection: Mutex::new(None) }
     }
 
-    /// Where it asks.
+    /// Returns the socket's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether somebody who grants targets answers there. Leaves nothing behind.
+    /// Checks that a meta-server answers there. No state remains at the server.
     ///
     /// # Errors
-    /// Why not.
+    /// As for an exchange.
     pub fn probe(&self) -> io::Result<()> {
         let client = format!("probe-{}", std::process::id());
         self.exchange(&Batch { client, number: 1, leaves: true, ..Batch::default() }).map(drop)
@@ -53,11 +54,12 @@ impl SocketExchange {
 }
 
 impl GrantExchange for SocketExchange {
-    /// Sends a batch and waits for its answer, for a second at most. What was lost is connected to again with the next batch, at once if
-    /// it was lost while nothing was said: a server that was started anew is no error.
+    /// Sends a batch and waits for its answer, for a second at most. A lost connection is replaced with the
+    /// next batch, and within the same batch if it was lost while idle: a restarted server is no error.
     ///
     /// # Errors
-    /// The system's; `TimedOut`; `InvalidData` if this is no meta-server; `Unsupported` with its words if it refuses.
+    /// The system's; `TimedOut`; `InvalidData` if this is no meta-server; `Unsupported` with the server's
+    /// words if it refuses.
     fn exchange(&self, batch: &Batch) -> io::Result<Answer> {
         let deadline = Instant::now() + PATIENCE;
         let request = request(batch)?;
@@ -74,7 +76,7 @@ impl GrantExchange for SocketExchange {
     }
 }
 
-/// Only a connection on which all that was said was heard is one for the next batch.
+/// Keeps a connection for the next batch only if its answer was read to the end.
 fn keep(
     connection: &mut Option<UnixStream>,
     stream: UnixStream,
@@ -99,8 +101,8 @@ fn is_lost(error: &io::Error) -> bool {
     matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
 }
 
-/// A server that does not take connections is not waited for without end: a Unix socket's timeout for sending is that for
-/// connecting, too (unix(7), socket(7)).
+/// Connects with a timeout, in case the server does not accept: a Unix socket's timeout for sending also
+/// applies to connecting (unix(7), socket(7)).
 fn connect(path: &Path) -> io::Result<UnixStream> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_write_timeout(Some(PATIENCE))?;
@@ -123,7 +125,7 @@ fn request(batch: &Batch) -> io::Result<Vec<u8>> {
 struct Said {
     status: u16,
     body: Vec<u8>,
-    /// The connection ends with it.
+    /// True if the connection ends with it.
     is_last: bool,
 }
 
@@ -137,7 +139,7 @@ fn ask(mut stream: &UnixStream, request: &[u8], deadline: Instant) -> io::Result
                 hear(stream, &mut heard, deadline)?;
             }
             let body = heard.split_off(head.bytes);
-            // Somebody who says more than an answer is not understood.
+            // A connection with bytes after the answer is not used again.
             let is_last = head.is_last || body.len() > length;
             return Ok(Said { status: head.status, body: body[..length].to_vec(), is_last });
         }
@@ -148,14 +150,14 @@ fn ask(mut stream: &UnixStream, request: &[u8], deadline: Instant) -> io::Result
     }
 }
 
-/// Bytes of a head, what it says, and how long the body is.
+/// A parsed head, with its length in bytes; the length of the body comes with it.
 struct Head {
     bytes: usize,
     status: u16,
     is_last: bool,
 }
 
-/// Nothing while it is not whole.
+/// Parses a head; `None` while it is incomplete.
 fn head(heard: &[u8]) -> io::Result<Option<(Head, usize)>> {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
     let mut response = httparse::Response::new(&mut fields);
@@ -196,7 +198,7 @@ fn left(deadline: Instant) -> io::Result<Duration> {
     if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
-/// What a socket's timeout is called (socket(7)).
+/// Maps the error of a socket's timeout (socket(7)).
 fn in_time(error: io::Error) -> io::Error {
     if error.kind() == ErrorKind::WouldBlock { ErrorKind::TimedOut.into() } else { error }
 }
@@ -212,7 +214,7 @@ mod tests {
 
     use super::*;
 
-    /// Somebody who takes connections one after the other, and says this to each request of one.
+    /// Accepts connections one after the other, and sends these answers to the requests of each.
     fn answering(path: &Path, connections: Vec<Vec<String>>) {
         let listener = UnixListener::bind(path).unwrap();
         thread::spawn(move || {
@@ -223,13 +225,13 @@ mod tests {
                     if stream.read(&mut buffer).unwrap() == 0 {
                         break;
                     }
-                    // In pieces, as it may come.
+                    // In pieces, as TCP may deliver it.
                     for piece in answer.as_bytes().chunks(7) {
                         stream.write_all(piece).unwrap();
                     }
                 }
             }
-            // Whoever connects from now on hears nothing.
+            // Later connections get no answer.
             thread::park();
             drop(listener);
         });

@@ -1,5 +1,5 @@
-//! Sharing of storage targets in the daemon: its meta-server, who may use which class there, and the client that transfers ask it by;
-//! and the file by which a fleet's manager shares out those of a site.
+//! Sharing of storage targets in the daemon: its meta-server, the rules for its classes, and the client that
+//! transfers use; and the file by which a fleet's manager shares the targets of a site.
 
 mod exchange;
 mod rules;
@@ -21,12 +21,12 @@ use crate::queue::name_of_user;
 /// A meta-server whose clients are users of this machine.
 #[derive(Debug)]
 pub struct SharedTargets {
-    /// The one that grants.
+    /// The meta-server.
     pub server: Arc<MetaServer>,
     membership: Mutex<Membership>,
 }
 
-/// Who may use which class, and what was found out of that lately.
+/// The rules for classes, and recent results of lookups.
 #[derive(Debug)]
 struct Membership {
     rules: ClassRules,
@@ -34,30 +34,31 @@ struct Membership {
 }
 
 impl SharedTargets {
-    /// One that begins now.
+    /// Starts a meta-server.
     pub fn start(settings: SharingSettings, rules: ClassRules) -> SharedTargets {
         let membership = Mutex::new(Membership { rules, known: Known::default() });
         SharedTargets { server: Arc::new(MetaServer::start(settings)), membership }
     }
 
-    /// Goes over to other settings, while transfers go on with what they have.
+    /// Changes the settings; running transfers keep their grants.
     pub fn change(&self, settings: SharingSettings, rules: ClassRules) {
         *self.membership() = Membership { rules, known: Known::default() };
         self.server.change(settings);
     }
 
-    /// Answers a batch of a process of this user's. One who may not use the class that it names counts as one who names none.
+    /// Answers a batch of a process of this user. If the user may not use the class of the batch, the batch
+    /// counts as one without a class.
     ///
     /// # Errors
-    /// What is out of bounds.
+    /// [`Refusal`] for a batch out of bounds.
     pub async fn answer(&self, uid: u32, batch: Batch) -> Result<Answer, Refusal> {
         let may_use = self.may_use(uid, &batch.class).await;
         let class = if may_use { batch.class } else { String::new() };
         self.server.answer(&uid.to_string(), Batch { class, ..batch })
     }
 
-    /// Every target that anybody speaks of and that is of this name or of this file system, as [`MetaServer::targets`]. Clients are
-    /// `USER/NAME`.
+    /// Returns every known target of this name or of this file system, as [`MetaServer::targets`] does.
+    /// Clients are `USER/NAME`.
     pub fn targets(&self, name: &str) -> Vec<TargetView> {
         let mut targets = self.server.targets(name);
         let mut names = std::collections::BTreeMap::new();
@@ -74,7 +75,8 @@ impl SharedTargets {
         targets
     }
 
-    /// Asking for somebody's groups may take as long as a directory server does: elsewhere, and seldom.
+    /// Returns true if a user may use a class. Looking groups up may take as long as a directory server does,
+    /// so it runs on another thread, and seldom.
     async fn may_use(&self, uid: u32, class: &str) -> bool {
         let members = {
             let Membership { rules, known } = &*self.membership();
@@ -87,14 +89,14 @@ impl SharedTargets {
         let asked = members.clone();
         let may_use = spawn_blocking(move || asked.have(uid)).await.unwrap_or(false);
         let Membership { rules, known } = &mut *self.membership();
-        // They may be others by now.
+        // The rules may have changed meanwhile.
         if rules.members(class) == Some(&members) {
             known.put(uid, class, may_use);
         }
         may_use
     }
 
-    /// What a thread that panicked left behind is whole.
+    /// A thread that panicked left a consistent state.
     fn membership(&self) -> MutexGuard<'_, Membership> {
         self.membership.lock().unwrap_or_else(PoisonError::into_inner)
     }

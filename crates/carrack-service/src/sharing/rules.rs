@@ -1,4 +1,4 @@
-//! Who may use which class: by account and by group, which are looked up once in a while.
+//! Rules for the use of classes, by account and by group, whose lookups are cached.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::CString;
@@ -6,18 +6,18 @@ use std::time::{Duration, Instant};
 
 use nix::unistd::{Group, Uid, User, getgrouplist};
 
-/// How long it is remembered whether somebody may: who is put into a group has its class after so long.
+/// Lifetime of a cached result: a new member of a group gets its class after this time.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
-/// What is remembered at most; users and classes have few.
+/// Upper bound of cached results; users and classes have few.
 const REMEMBERED_MAX: usize = 4_096;
 
-/// Those who may use a class: everybody, if neither list is there.
+/// The users of a class: every user, if both lists are missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Members {
     /// Accounts.
     pub users: Option<Vec<String>>,
-    /// Groups, whose members they are by the system's word.
+    /// Groups, whose members the system tells.
     pub groups: Option<Vec<String>>,
 }
 
@@ -26,7 +26,7 @@ impl Members {
         self.users.is_none() && self.groups.is_none()
     }
 
-    /// Whether this user is one of them. May ask other hosts. Who has no account is in no list.
+    /// Returns true if this user is a member. May ask other hosts. A UID without an account is in no list.
     pub(super) fn have(&self, uid: u32) -> bool {
         let Ok(Some(user)) = User::from_uid(Uid::from_raw(uid)) else { return self.are_all() };
         let is_named = self.users.iter().flatten().any(|name| *name == user.name);
@@ -42,23 +42,24 @@ fn is_in(user: &User, groups: &[String]) -> bool {
     groups.iter().any(is_own)
 }
 
-/// The classes that are there, and for whom.
+/// The classes, each with its users.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClassRules(BTreeMap<String, Members>);
 
 impl ClassRules {
-    /// By the classes' names.
+    /// Creates the rules, by the classes' names.
     pub fn new(classes: BTreeMap<String, Members>) -> ClassRules {
         ClassRules(classes)
     }
 
-    /// Those who may use this class; nothing if everybody may, as a class that is not there, which gives nobody anything.
+    /// Returns the users of this class; `None` if every user may use it, or for an unknown class, which has
+    /// no effect.
     pub(super) fn members(&self, class: &str) -> Option<&Members> {
         self.0.get(class).filter(|members| !members.are_all())
     }
 }
 
-/// What was found out lately.
+/// Cache of lookups.
 #[derive(Debug, Default)]
 pub(super) struct Known(HashMap<(u32, String), (bool, Instant)>);
 

@@ -1,4 +1,4 @@
-//! The file by which a fleet's manager shares out the storage targets of a site.
+//! The file by which a fleet's manager shares the storage targets of a site.
 
 use std::path::Path;
 
@@ -7,10 +7,10 @@ use carrack_sharing::SiteSharing;
 use crate::config::SharingConfig;
 use crate::parent::{ServeError, read_config};
 
-/// How the targets of `site` are shared out: what the file's `[sharing]` says, as that of a daemon's configuration does.
+/// Reads the sharing of `site` from a file's `[sharing]`, in the form of a daemon's configuration.
 ///
 /// # Errors
-/// What is wrong with the file, in which line.
+/// The first error in the file, with its line.
 pub fn site_sharing(site: &str, path: &Path) -> Result<SiteSharing, ServeError> {
     let config = SharingConfig::of_site(&read_config(path)?)
         .map_err(|error| ServeError::Config { path: path.to_path_buf(), error })?;

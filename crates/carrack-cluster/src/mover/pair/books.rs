@@ -25,7 +25,7 @@ use crate::reports::{PairReport, report};
 const TRY_FOR: Duration = Duration::from_secs(20);
 
 impl Work {
-    /// The fate of a settled chunk until it is logged, or left to others (`None`).
+    /// Decides about a settled chunk: returns it for the log, or `None` if it was left to others.
     pub(super) async fn judge(&self, keeper: &Keeper, number: u64, mut held: Held) -> (u64, Option<Held>) {
         held.case.settled();
         loop {
@@ -47,7 +47,7 @@ impl Work {
                 }
                 ChunkStep::TellDoubts(doubts) => self.tell_doubts(doubts).await,
                 ChunkStep::Leave(time) => {
-                    // Else it is delivered again when its time is over.
+                    // Without an answer it is redelivered after its ack deadline.
                     if !keeper.may_be_others(number) {
                         let _ = self.repeated(|| held.acker.nak(time)).await;
                     }
@@ -61,7 +61,7 @@ impl Work {
         }
     }
 
-    /// Logs what became of a chunk, and acknowledges it.
+    /// Logs the result of a chunk, and acknowledges it.
     pub(super) async fn finish(&self, case: &mut ChunkCase, entry: &LogEntry, acker: &Acker) {
         loop {
             let done = match case.next() {
@@ -76,7 +76,7 @@ impl Work {
         }
     }
 
-    /// Has the manager know whom of the pair's movers a chunk's failures may be due to.
+    /// Reports to the manager which of the pair's movers may have caused a chunk's failures.
     pub(super) async fn tell_doubts(&self, doubts: Vec<Doubt>) -> ChunkAnswer {
         for Doubt { is_source, reason } in doubts {
             let fault = PairFault { is_source, kind: FaultKind::Doubted, reason };
@@ -85,7 +85,7 @@ impl Work {
         ChunkAnswer::Done
     }
 
-    /// Movers that can read, and movers that can write, for this transfer.
+    /// Returns the movers that can read, and those that can write, for this transfer.
     pub(super) fn able(&self) -> Able {
         let ([source, sink], movers) = (&self.sites, &self.mover.movers);
         Able {
@@ -122,15 +122,16 @@ pub(super) struct Books {
     work: Arc<Work>,
     held: HashMap<u64, Held>,
     keeper: Arc<Keeper>,
-    /// The transfer's last chunk, when the sink has settled it: it is done when the session has ended well.
+    /// The transfer's last chunk, after the sink has settled it: it counts when the session has ended without
+    /// an error.
     closing: Option<u64>,
-    /// It was told to end.
+    /// True once the pair was told to end.
     pub(super) was_told: bool,
-    /// Bytes moved that the log was told of.
+    /// Moved bytes that are in the log.
     told_bytes: u64,
     /// The number of reported losses.
     losses_told: u64,
-    /// At the last report.
+    /// Time and bytes of the last report.
     reported: (Instant, u64),
 }
 
@@ -154,7 +155,7 @@ impl Books {
         self.held.insert(number, held);
     }
 
-    /// Failures belong to the chunks with their entries. Failures at the end belong to the closing chunk.
+    /// Assigns failures to the chunks with their entries, and failures at the end to the closing chunk.
     fn note_failures(&mut self, last: Option<u64>) {
         for failure in self.work.observer.take_failures() {
             let mut owners = owners(&self.held, &failure.path);
@@ -174,7 +175,7 @@ impl Books {
         !self.held.is_empty()
     }
 
-    /// Losses are logged before the chunk that they belong to.
+    /// Logs losses, before the chunk that they belong to.
     async fn log_losses(&mut self) {
         let losses = self.work.observer.take_losses();
         if losses.is_empty() {
@@ -188,8 +189,8 @@ impl Books {
         }
     }
 
-    /// The sink has settled this chunk, and perhaps others since. They are logged together, as each append
-    /// takes time.
+    /// Handles a chunk that the sink has settled, and those settled since. They are logged together, as each
+    /// append takes time.
     pub(super) async fn settled(&mut self, number: u64, settling: &mut Settled) {
         let mut settled = Vec::new();
         let mut next = Some(number);
@@ -217,7 +218,7 @@ impl Books {
         numbers.iter().for_each(|number| self.keeper.settle(*number));
     }
 
-    /// The log entry of a delivery, and its acknowledgement.
+    /// Returns the log entry of a delivery, and its acknowledgement.
     fn entry(&mut self, mut held: Held) -> (ChunkCase, LogEntry, Acker) {
         let moved = self.work.observer.bytes_moved.load(Relaxed);
         let untold = moved.saturating_sub(self.told_bytes);
@@ -268,12 +269,12 @@ impl Books {
             streams,
             ..PairReport::new(&work.mover.id, work.pair.number)
         };
-        // The next one comes soon.
+        // The next report comes soon.
         let _ = report(&work.mover.bus, &work.pair.transfer, &report_now).await;
         work.mover.moves(PairKey::of(&work.pair), bytes_per_s);
     }
 
-    /// The session has ended.
+    /// Handles the end of the session.
     pub(super) async fn over(mut self, outcome: Outcome) -> PairEnd {
         self.work.observer.bytes_moved.fetch_max(outcome.summary.bytes_done, Relaxed);
         self.note_failures(None);
@@ -286,7 +287,7 @@ impl Books {
                     let (mut case, entry, acker) = self.entry(held);
                     self.work.finish(&mut case, &entry, &acker).await;
                 }
-                // What the session did not take any more.
+                // Chunks that the session has not taken.
                 self.give_back(Duration::ZERO).await;
                 PairEnd::Well
             }
@@ -304,12 +305,13 @@ impl Books {
         }
     }
 
-    /// To others at once; after a failure a moment later, as it may fail there too.
+    /// Returns all chunks to the queue: at once, or after a failure with a delay, as the next mover may fail
+    /// too.
     pub(super) async fn give_back(&mut self, delay: Duration) {
         let all = self.held.drain();
         let held = all.filter(|(number, _)| !self.keeper.may_be_others(*number)).map(|(_, held)| held);
         let held: Vec<Held> = held.collect();
-        // Else it is delivered again when its time is over.
+        // Without an answer they are redelivered after their ack deadline.
         let work = &self.work;
         join_all(held.iter().map(|held| work.repeated(|| held.acker.nak(delay)))).await;
     }

@@ -24,10 +24,10 @@ use crate::mover::session_name::SessionName;
 use crate::queue::{ChunkHead, Delivery};
 use crate::records::{TransferRecord, TransferState};
 
-/// The number of the item among what its keeper keeps.
+/// The keeper's number for the item.
 const ITEM: u64 = 0;
 
-/// Words about what stays, at most.
+/// Upper bound of messages about kept entries.
 const STAYS_MAX: usize = 20;
 
 /// The end of a session that did not remove its entries.
@@ -83,7 +83,7 @@ impl Observer for DeletionObserver {
 }
 
 impl Work {
-    /// Carries out the item that has it done: it is logged and acknowledged then, or left to others.
+    /// Carries out the deletion item: it is then logged and acknowledged, or left to others.
     pub(super) async fn delete(self: &Arc<Self>, delivery: Delivery<ChunkHead>, case: ChunkCase) {
         let mut held = Held::new(delivery, case);
         let keeper = Arc::new(Keeper::new());
@@ -98,7 +98,7 @@ impl Work {
             }
             Err(undone) => {
                 if !keeper.may_be_others(ITEM) {
-                    // Else it is delivered again when its time is over.
+                    // Without an answer it is redelivered after its ack deadline.
                     let _ = self.repeated(|| held.acker.nak(GIVEN_BACK_FOR)).await;
                 }
                 if let Undone::Fault(fault) = undone {
@@ -143,7 +143,7 @@ impl Work {
         Ok(())
     }
 
-    /// Nothing goes where other movers of the site see another storage.
+    /// Refuses a deletion on a mover that sees another storage than the other movers of its site.
     fn check_sink(&self, record: &TransferRecord) -> Result<(), Undone> {
         let site = &record.submission.destination.site;
         let sinks = self.mover.movers.able_lately(site, &self.leg.sink);
@@ -154,7 +154,7 @@ impl Work {
         Err(Undone::Fault(PairFault::at_sink(FaultKind::Passing, reason)))
     }
 
-    /// Runs a session; returns how many entries would go by a dry run.
+    /// Runs a session; returns the number of entries that a dry run would remove.
     async fn run_deletion(
         self: &Arc<Self>,
         keeper: &Arc<Keeper>,
@@ -226,13 +226,13 @@ impl Work {
         Ok(observer.going.load(Relaxed))
     }
 
-    /// Returns the session that removes entries, or one that only counts them.
+    /// Returns the session that removes entries, or for a dry run only counts them.
     fn deletion_of(&self, deletion: &Deletion, is_dry: bool) -> std::io::Result<Transfer> {
         let Transfer { spec, mut settings, identity, .. } = self.whole.clone();
         let sync = Sync {
             existing: true,
             ignore_existing: true,
-            // A dry run with the limit would stop there, and report a rest. This one counts all.
+            // A dry run with the limit would stop there, and report the rest. Without it, the run counts all.
             deletion: Some(Deletion { most: deletion.most.filter(|_| !is_dry), ..deletion.clone() }),
             ..Sync::default()
         };
@@ -242,7 +242,7 @@ impl Work {
         Ok(Transfer {
             spec: TransferSpec { sync: Some(sync), dry_run: is_dry, ..spec },
             settings,
-            // Temporary files and journals of the transfer are known by it.
+            // The ID tells which temporary files and journals are the transfer's.
             identity: identity.map(|identity| TransferIdentity { run, ..identity }),
             ..self.whole.clone()
         })

@@ -1,4 +1,4 @@
-//! Getting chunks from NATS, each when the session wants it.
+//! Pulls chunks from NATS, each on the session's demand.
 
 use std::ops::RangeFrom;
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,11 +17,11 @@ use crate::error::BusError;
 use crate::mover::held::Held;
 use crate::queue::{ChunkHead, ChunkKind, Delivery, Puller};
 
-/// A pull that finds nothing waits so long for something to come.
+/// Time that a pull waits for a message.
 const PULL_WAIT: Duration = Duration::from_secs(5);
 
 impl Work {
-    /// What is learnt of the session holds from now on.
+    /// Updates the threshold with a measurement of the session.
     pub(super) fn learn(&self, learn: impl FnOnce(&mut ChunkThreshold)) {
         let mut threshold = self.threshold();
         learn(&mut threshold);
@@ -32,7 +32,7 @@ impl Work {
         self.threshold.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gets chunks when they are wanted.
+    /// Pulls chunks on demand.
     pub(super) async fn get(self: Arc<Self>, taken: mpsc::UnboundedSender<Taken>) {
         let (mut numbers, chunks) = (0.., self.queue.chunks());
         // A session often begins before its first chunk is there, as the scan begins with it.
@@ -40,12 +40,12 @@ impl Work {
         while let Some(idle_bytes) = self.feed.wants().await {
             let mut deliveries = self.pull(&chunks, some_wait, idle_bytes).await;
             some_wait = deliveries.iter().any(|delivery| delivery.behind > 0);
-            // Nothing is done after it.
+            // The closing chunk must be the last.
             deliveries.sort_by_key(|delivery| delivery.head.kind == ChunkKind::Close);
             for delivery in deliveries {
                 let Some(case) = self.takes(&delivery).await else { continue };
                 if delivery.head.kind == ChunkKind::Delete {
-                    // By a session of its own; nothing else of the transfer is under way.
+                    // In a session of its own; no other work of the transfer is in flight.
                     self.delete(delivery, case).await;
                     continue;
                 }
@@ -54,7 +54,7 @@ impl Work {
                 self.is_closing.fetch_or(head.kind == ChunkKind::Close, Relaxed);
                 let held = Held::new(delivery, case);
                 let table = held.table().to_vec();
-                // Told before the session has it: what is settled is known then.
+                // Sent before the session has the chunk, so that a settled chunk is always known.
                 if taken.send(Taken { number, held, at: since_boot() }).is_err() {
                     return;
                 }
@@ -68,7 +68,7 @@ impl Work {
         }
     }
 
-    /// The case of a chunk that this pair is to carry; `None` if it is left to others.
+    /// Returns the case of a chunk that this pair takes; `None` if it is left to others.
     async fn takes(&self, delivery: &Delivery<ChunkHead>) -> Option<ChunkCase> {
         let mut case = ChunkCase::new(&self.mover.id, &self.pair.sink, delivery.delivered);
         loop {
@@ -88,7 +88,7 @@ impl Work {
         }
     }
 
-    /// What is there at once, if some are known to wait; else the next one that comes.
+    /// Pulls the chunks that are there at once, if some are known to wait; else the next one that comes.
     async fn pull(
         &self,
         chunks: &Puller<ChunkHead>,
@@ -129,13 +129,13 @@ impl Work {
             ChunkKind::Delete | ChunkKind::Close => ChunkWork::Close,
         };
         let source_name = self.leg.only.as_ref().map(|(name, _)| name.clone().into_bytes());
-        // A transfer that was submitted before, and came to nothing, has left journals.
+        // An earlier, failed transfer of the same source and destination has left journals.
         let is_repeated = is_again || head.attempt > 1 || self.resumes;
         Chunk { number, work, is_repeated, table, source_name }
     }
 
-    /// The directories, as the scan has kept them, and the end. A transfer of which something has failed keeps its journals:
-    /// submitted again, it goes on.
+    /// Gives the session the directories, as the scan has stored them, and the end. A transfer with failures
+    /// keeps its journals, so that it resumes if it is submitted again.
     async fn close(&self, attempt: u32, number: u64, numbers: &mut RangeFrom<u64>) {
         let mut pages = self.queue.dirs(attempt);
         loop {
@@ -169,7 +169,7 @@ impl Work {
     }
 }
 
-/// What is there at once, up to so many.
+/// Pulls up to `count` messages that are available at once.
 async fn at_once(chunks: &Puller<ChunkHead>, count: u64) -> Result<Vec<Delivery<ChunkHead>>, BusError> {
     let mut deliveries = Vec::new();
     let mut failed = None;

@@ -1,8 +1,8 @@
-//! One pair, at the source's side: a session that takes chunks from the transfer's queue until it is told to
-//! end (Y2, Y3).
+//! One pair, at the source's side: a session that takes chunks from the transfer's queue until the pair ends
+//! (Y2, Y3).
 //!
-//! The session runs on threads of its own. One task gets chunks on the session's demand ([`getting`]),
-//! another keeps the books ([`books`]): it logs and acknowledges settled chunks, and reports. A separate
+//! The session runs on threads of its own. One task gets chunks on the session's demand ([`getting`]), the
+//! other keeps the books ([`books`]): it logs and acknowledges settled chunks, and reports. A separate
 //! session removes the entries that the source lacks ([`deleting`]).
 
 mod books;
@@ -54,9 +54,9 @@ const HANGS_AFTER: Duration = Duration::from_secs(30);
 
 /// The end of a pair.
 pub(super) enum PairEnd {
-    /// As it was told to.
+    /// An orderly end.
     Well,
-    /// Otherwise: the manager decides what follows.
+    /// A fault: the manager decides what follows.
     Failed(PairFault),
 }
 
@@ -70,7 +70,7 @@ pub(super) struct PairFault {
 }
 
 impl PairFault {
-    /// Of the storage of the mover itself.
+    /// Creates a fault of the mover's own storage.
     pub fn hung(reason: impl ToString) -> PairFault {
         PairFault::at_source(FaultKind::Hung, reason)
     }
@@ -83,7 +83,7 @@ impl PairFault {
         PairFault { is_source: false, kind, reason: reason.to_string() }
     }
 
-    /// Of a session that began: whether there is something to read was looked at before it.
+    /// Returns the fault of a session that began: the source was checked before.
     fn of(error: &SessionError) -> PairFault {
         let kind = match error {
             error if error.is_full() => FaultKind::Full,
@@ -230,7 +230,7 @@ struct Work {
     leg: Leg,
     /// The reading site and the writing site.
     sites: [String; 2],
-    /// Something of the transfer was at the destination before it began.
+    /// True if the destination had entries of the transfer before it began.
     resumes: bool,
     /// True if everything asked for is at the destination afterwards, failures excepted. With `--existing`
     /// and `--ignore-existing` that is unknown.
@@ -240,18 +240,18 @@ struct Work {
     name: SessionName,
     feed: Arc<PairFeed>,
     observer: Arc<PairObserver>,
-    /// As one session would carry it out that scans.
+    /// The whole transfer, as one session with a scan would carry it out.
     whole: Transfer,
-    /// The transfer's last chunk was taken: the session ends when that is done, and not before.
+    /// True once the transfer's last chunk was taken: the session then ends only when that is done.
     is_closing: AtomicBool,
     threshold: Mutex<ChunkThreshold>,
 }
 
-/// A message from the task that gets chunks to the one that keeps the books.
+/// A message from the task that gets chunks to the task that keeps the books.
 struct Taken {
     number: u64,
     held: Held,
-    /// By the clock that continues while the machine sleeps.
+    /// Time by the clock that continues while the machine sleeps.
     at: Duration,
 }
 
@@ -329,18 +329,18 @@ async fn begin(
     Ok((work, (transfer, settling)))
 }
 
-/// The part of a transfer that the chunks of `feed` are.
+/// Returns the transfer of the chunks from `feed`.
 fn of_chunks(whole: &Transfer, feed: &Arc<PairFeed>) -> Transfer {
     let feed = Some(Feed(Arc::clone(feed) as Arc<dyn ChunkFeed>));
     let mut transfer = Transfer { feed, ..whole.clone() };
     if let Some(sync) = &mut transfer.spec.sync {
-        // The session sees a part of the source.
+        // The session sees only a part of the source.
         sync.deletion = None;
     }
     transfer
 }
 
-/// The identity by which all sessions of a transfer find their journals.
+/// Returns the identity by which all sessions of a transfer find their journals.
 fn identity(submission: &Submission) -> std::io::Result<TransferIdentity> {
     Ok(TransferIdentity {
         id: journal_id(submission),
@@ -458,7 +458,7 @@ impl Work {
         })
     }
 
-    /// Keeps the books while the session runs; returns how it ended, or why it is left to itself.
+    /// Keeps the books while the session runs; returns its end, or the reason for leaving it.
     async fn attend(
         &self,
         books: &mut Books,
@@ -466,7 +466,7 @@ impl Work {
         (taking, settling): (&mut mpsc::UnboundedReceiver<Taken>, &mut Settled),
         (mut stop, abort): (watch::Receiver<bool>, &Abort),
     ) -> Result<Result<Result<Outcome, String>, JoinError>, Left> {
-        // The first report is made at once: that a pair works is known by its reports.
+        // The first report is sent at once: it shows that the pair works.
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
