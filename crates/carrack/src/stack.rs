@@ -1,15 +1,16 @@
-//! The stack of the process's first thread: `ulimit -s` may leave it too little, which ends a process without a word.
+//! The stack of the process's first thread: with too small a `ulimit -s` the process would be killed without
+//! a message.
 
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use carrack_machine::{Resource, resource_limit};
 
-/// What any command needs at most, by far: the usual limit.
+/// Stack that is enough for every command, by far: the usual limit.
 const ENOUGH_BYTES: usize = 8 << 20;
 
-/// Does `work` on this thread, or on one with enough stack if this one's is limited to less. Where no thread can be had either, this
-/// one has to do.
+/// Runs `work` on the calling thread, or on a thread with enough stack if the calling thread's is limited to
+/// less. If no thread can be started, it runs on the calling thread.
 pub fn with_enough<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     if resource_limit(Resource::RLIMIT_STACK).is_none_or(|bytes| bytes >= ENOUGH_BYTES as u64) {
         return work();
