@@ -26,7 +26,7 @@ use crate::views::output::{print, tell_unwritten};
 /// reason, the source of the advice and the command that changes it. What `sysctl -w` sets lasts until the
 /// next start; a file in `/etc/sysctl.d` keeps it.
 ///
-/// Changes nothing without `--apply`. What can't be seen, as in a container, is called unknown.
+/// Changes nothing without `--apply`. Values that can't be seen, as in a container, are called unknown.
 #[derive(Debug, Args)]
 #[command(after_long_help = exit::help_of_doctor(EXAMPLES))]
 pub struct DoctorArgs {

@@ -17,8 +17,8 @@ use crate::views::entry::{Style, write_line};
 ///
 /// The names come in the order of the file system, as they are read: a directory of millions is not held in
 /// memory to be sorted (`| sort` does that). For a location that is no directory, links included, the entry
-/// itself is shown. A terminal gets names escaped, a pipe gets their bytes; names that hold newlines are told
-/// apart by `--json`.
+/// itself is shown. A terminal gets names escaped, a pipe gets their bytes; `--json` keeps names that hold
+/// newlines apart.
 #[derive(Debug, Args)]
 #[command(after_long_help = exit::help(EXAMPLES))]
 pub struct LsArgs {
