@@ -1,4 +1,4 @@
-//! What is encoded and decoded for every object (frame header), bundle (entry table) and answer (control message).
+//! Encoding and decoding for every object (frame header), bundle (entry table) and ack (control message).
 
 mod common;
 
@@ -12,7 +12,7 @@ use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_mai
 
 const SLOT_BYTES: u32 = SLOT_BYTES_DEFAULT as u32;
 
-/// Ids in one answer: a busy sink gathers some.
+/// IDs in one ack: a busy sink gathers some.
 const ANSWERED: u64 = 16;
 
 const METADATA: Metadata =
@@ -39,7 +39,7 @@ fn frame(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// A full bundle's table: 512 files in 8 directories, with and without a digest for each file.
+/// Measures a full bundle's table: 512 files in 8 directories, with and without a digest for each file.
 fn table(criterion: &mut Criterion) {
     for (name, digest) in
         [("codec/table of 512 files", None), ("codec/table of 512 files with BLAKE3", Some([9; 32]))]
@@ -103,7 +103,7 @@ fn message(criterion: &mut Criterion) {
     }
 }
 
-/// As in the middle of a transfer: every field has a value.
+/// Returns counters as in the middle of a transfer: every field has a value.
 fn counters() -> Counters {
     Counters {
         entries_found: 100_000,

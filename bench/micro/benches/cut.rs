@@ -1,4 +1,5 @@
-//! Cutting: a large file into objects, small files into bundles. Pure computing, done by the thread that takes the work.
+//! Cutting: a large file into objects, small files into bundles. Pure computation, which runs on the thread
+//! that takes the work.
 
 mod common;
 
@@ -21,7 +22,8 @@ const STRIPE_TARGETS: u64 = 8;
 const DIRECTORIES: usize = 1_000;
 const ENTRIES_PER_DIRECTORY: usize = 100;
 
-/// Bytes of the files: 0 to this, spread evenly; a mean of 16 KiB, as in the Linux source tree.
+/// Largest size of the files: sizes are spread evenly from 0 to this; their mean is 16 KiB, as in the Linux
+/// source tree.
 const SMALL_BYTES_MAX: usize = 32 << 10;
 
 fn cut(criterion: &mut Criterion) {
@@ -37,7 +39,7 @@ fn cut(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Takes every object as the source's queue does: first where the next one lies, then the object.
+/// Takes every object as the read queue does: first the target of the next object, then the object.
 fn cut_all(layout: &Arc<dyn Layout>) -> u64 {
     let mut cursor = FileCursor::new(FileId(1), FILE_BYTES, Arc::clone(layout), OBJECT_BYTES);
     let mut sum_bytes = 0;

@@ -1,7 +1,8 @@
-//! What a manager decides about a whole fleet: who is next of those that wait, and which pairs there should be.
+//! A manager's decisions about a whole fleet: the next of the waiting transfers, and the pairs that there
+//! should be.
 //!
-//! A manager looks for more to take some times a second, and deals when a transfer begins, ends or wants another number of pairs; both
-//! happen while everything else of the manager waits for the same lock.
+//! A manager looks for waiting transfers some times a second, and assigns pairs when a transfer begins, ends
+//! or wants another number of pairs; both happen while all other work of the manager waits for the same lock.
 
 use std::hint::black_box;
 
@@ -41,7 +42,7 @@ fn order(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Movers of two sites, and as many begun transfers as they have places for, and those that are prepared.
+/// Returns movers of two sites, as many begun transfers as they have places for, and the prepared ones.
 fn fleet(movers_each: usize) -> (Vec<FleetMover>, Vec<Claim>) {
     let movers = (0..2 * movers_each).map(|index| FleetMover {
         id: format!("mover{index}"),
@@ -81,7 +82,7 @@ fn deal(criterion: &mut Criterion) {
         group.bench_function(BenchmarkId::new("to nobody's pairs, movers", 2 * movers_each), |bencher| {
             bencher.iter(|| deal(black_box(&claims), &[]).add.len());
         });
-        // The oldest ends, and what waited gets its places.
+        // The oldest transfer ends, and a waiting one gets its places.
         let one_less = || claims[1..].to_vec();
         group.bench_function(BenchmarkId::new("after one end, movers", 2 * movers_each), |bencher| {
             bencher.iter_batched(one_less, |claims| deal(&claims, &present).add.len(), BatchSize::SmallInput);

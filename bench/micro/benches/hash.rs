@@ -1,6 +1,8 @@
-//! The checks of objects: XXH3-128 as the engine calls it, and BLAKE3 chaining values as `carrack-journal` makes them.
+//! The checksums of objects: XXH3-128 as the engine calls it, and BLAKE3 chaining values as `carrack-journal`
+//! computes them.
 //!
-//! *hot* hashes one buffer again and again; *cycling* goes round buffers that the L2 cache can't hold together.
+//! *hot* hashes one buffer again and again; *cycling* takes buffers in turn that exceed the L2 cache
+//! together.
 
 mod common;
 
@@ -13,7 +15,7 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 /// Bytes: a small file, a file-to-file block of `limits`, the default slot.
 const SIZES: [usize; 3] = [4 << 10, 256 << 10, 1 << 20];
 
-/// BLAKE3's chaining value depends on where in the file the object lies; one is as dear as another.
+/// BLAKE3's chaining value depends on the object's offset in the file; every offset costs the same.
 const FILE_BYTES: u64 = 1 << 40;
 
 fn hash(criterion: &mut Criterion) {

@@ -1,4 +1,5 @@
-//! The journal: recording a bundle, opening what a million files left, and asking whether a file is complete.
+//! The journal: recording a bundle, opening a journal of a million files, and looking up whether a file is
+//! complete.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -19,7 +20,7 @@ const DIRECTORY_FILES: u64 = 64;
 
 const ID: TransferId = TransferId([1; 16]);
 
-/// On a disk where there is one: `/tmp` may be memory.
+/// Returns a directory on a disk if there is one: `/tmp` may be memory.
 fn place() -> TempDir {
     tempfile::tempdir_in("/var/tmp").expect("a directory in /var/tmp")
 }
@@ -57,7 +58,7 @@ fn name(file: u64) -> String {
     format!("an_ordinary_name_{file}.c")
 }
 
-/// The table of a bundle that begins with `file`.
+/// Returns the table of a bundle that begins with `file`.
 fn table(file: u64) -> Vec<u8> {
     let mut table = Vec::new();
     let mut writer = TableWriter::new(&mut table);
@@ -70,7 +71,7 @@ fn table(file: u64) -> Vec<u8> {
     table
 }
 
-/// Without syncing, which is the disk's affair.
+/// Measures appending without a sync, which depends on the disk.
 fn append(criterion: &mut Criterion) {
     let place = place();
     let journal = create(&place);

@@ -1,7 +1,7 @@
-//! The target queues, which stand behind one lock that every I/O thread takes for every object.
+//! The target queues behind a single lock, which every I/O thread takes for every object.
 //!
-//! Each policy is measured with one target (a local disk), eight (a small parallel file system) and a thousand (a
-//! large one). A policy that joins `carrack-plan` joins [`queue`] here.
+//! Each policy is measured with one target (a local disk), eight (a small parallel file system) and a
+//! thousand (a large one). A new policy in `carrack-plan` gets a line in [`queue`] here.
 
 mod common;
 
@@ -17,14 +17,14 @@ use criterion::{
 
 const TARGET_COUNTS: [u64; 3] = [1, 8, 1_000];
 
-/// Items that wait, over all targets; more than targets, so that none runs dry.
+/// Waiting items, over all targets; more than targets, so that no queue runs empty.
 const ITEMS: u64 = 8_000;
 
-/// What each item stands for, and how long storage takes for it.
+/// Bytes of each item, and the storage's time for them.
 const BYTES: u64 = 1 << 20;
 const TIME: Duration = Duration::from_millis(5);
 
-/// Items moved in one measured piece.
+/// Items of one measured iteration.
 const MOVES: u64 = 1_000;
 
 fn queue(criterion: &mut Criterion) {
@@ -51,7 +51,7 @@ fn id(what: &str, target_count: u64) -> BenchmarkId {
     BenchmarkId::new(format!("{what}, targets"), target_count)
 }
 
-/// Adding items as the scan does, into queues that grow from nothing.
+/// Measures adding items as the scan does, into queues that grow from nothing.
 fn push(group: &mut BenchmarkGroup<'_, WallTime>, target_count: u64, make: Make) {
     group.throughput(Throughput::Elements(ITEMS));
     group.bench_function(id("push", target_count), |bencher| {
@@ -60,9 +60,9 @@ fn push(group: &mut BenchmarkGroup<'_, WallTime>, target_count: u64, make: Make)
     });
 }
 
-/// An object's way through the queue: taken, its file's cursor put back, finished. `in_service` objects of every target
-/// are being served by other threads all the while: with 0 the policy stops at the first target with work, with 1 it
-/// has to look at all.
+/// Measures an object's way through the queue: taken, its file's cursor put back, finished. Other threads
+/// serve `in_service` objects of every target all the while: with 0 the policy stops at the first target with
+/// work, with 1 it must look at all targets.
 fn take_and_put_back(
     group: &mut BenchmarkGroup<'_, WallTime>,
     target_count: u64,

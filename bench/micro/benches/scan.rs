@@ -1,4 +1,5 @@
-//! The parallel scan over a made tree in memory: what listing and looking at entries costs where no disk waits.
+//! The parallel scan over a generated tree in memory: the cost of listing and stat without waiting for a
+//! disk.
 
 mod common;
 
@@ -14,7 +15,7 @@ use carrack_storage::{Found, Root, RootKind, Scan, ScanRoot};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use tempfile::TempDir;
 
-/// Where a tree lies in memory on Linux.
+/// The directory for a tree in memory on Linux.
 const TMPFS: &str = "/dev/shm";
 
 /// The tree: 20,000 empty files, 100 in each directory.
@@ -57,7 +58,7 @@ fn make_tree() -> io::Result<TempDir> {
     Ok(tree)
 }
 
-/// Entries that the scan finds; those that fail don't count.
+/// Returns the number of entries that the scan finds, without failures.
 fn count_entries(scan: &Scan) -> usize {
     let count = AtomicUsize::new(0);
     scan.run(&|found| {

@@ -1,10 +1,11 @@
-//! Sealing and opening objects in place with an AEAD. carrack does not encrypt data connections yet: this benchmark
-//! prepares that decision (which cipher, which object size, and what of two cores is left for copying).
+//! Sealing and opening objects in place with an AEAD. carrack does not encrypt data connections yet: this
+//! benchmark prepares that decision (the cipher, the object size, and the time of two cores that is left for
+//! copying).
 //!
-//! Sealed is what would travel: the body in its slot, the 80-byte frame header as associated data, the tag apart from
-//! the body as the header would carry it. To be opened in place the body needs its tag behind it, so the sink's slot
-//! has 16 spare bytes and the tag is copied there; that copy is measured. *cycling* goes round buffers that the L2
-//! cache can't hold together.
+//! The sealed form is that of a transfer: the body in its slot, the 80-byte frame header as associated data,
+//! the tag apart from the body as in the header. To be opened in place the body needs its tag behind it, so
+//! the sink's slot has 16 spare bytes and the tag is copied there; that copy is measured. *cycling* takes
+//! buffers in turn that exceed the L2 cache together.
 
 mod common;
 
@@ -27,7 +28,7 @@ const TAG_BYTES: usize = 16;
 const CIPHERS: [(&str, &Algorithm); 3] =
     [("aes-256-gcm", &AES_256_GCM), ("aes-128-gcm", &AES_128_GCM), ("chacha20-poly1305", &CHACHA20_POLY1305)];
 
-/// A key and the number of its next nonce, as an end of a connection would hold them.
+/// A key and the number of its next nonce, as an end of a connection holds them.
 struct Sealer {
     key: LessSafeKey,
     next_number: u64,
@@ -54,7 +55,7 @@ impl Sealer {
         (number, tag)
     }
 
-    /// Opens what `seal` left in `buffer`.
+    /// Opens a body that `seal` left in `buffer`.
     fn open(&self, buffer: &mut [u8], (number, tag): &Sealed) {
         let body_len = buffer.len() - TAG_BYTES;
         buffer[body_len..].copy_from_slice(tag.as_ref());
@@ -80,7 +81,7 @@ fn seal(criterion: &mut Criterion) {
     });
 }
 
-/// A body can be opened once. So all buffers are sealed with the clock stopped, and then opened.
+/// A body can be opened only once, so all buffers are sealed with the clock stopped, and then opened.
 fn open(criterion: &mut Criterion) {
     measure(criterion, "open", |sealer, buffers, rounds| {
         let mut elapsed = Duration::ZERO;
@@ -97,7 +98,7 @@ fn open(criterion: &mut Criterion) {
     });
 }
 
-/// `work` does its thing so many times and says how long that took.
+/// Measures each cipher; `work` runs the given number of rounds and returns their time.
 fn measure(criterion: &mut Criterion, name: &str, work: impl Fn(&mut Sealer, &mut Buffers, u64) -> Duration) {
     for (cipher, algorithm) in CIPHERS {
         let mut group = criterion.benchmark_group(format!("{name}/{cipher}"));

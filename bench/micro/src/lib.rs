@@ -1,22 +1,23 @@
-//! What the micro-benchmarks and `limits` share: the engine's hash, made contents, buffers in and out of the cache.
+//! The common part of the micro-benchmarks and `limits`: the engine's hash, generated contents, buffers in
+//! and out of the cache.
 
 use twox_hash::XxHash3_128;
 
-/// Fewest buffers of [`Buffers::cycling`]: as many objects as are on their way in a transfer at rest.
+/// Fewest buffers of [`Buffers::cycling`]: as many objects as are in flight in a steady transfer.
 const CYCLE_COUNT_MIN: usize = 32;
 
-/// Fewest bytes of [`Buffers::cycling`]: several times a core's L2 cache (0.5 to 2 MiB on today's servers). The last-level
-/// cache may well hold them, as it holds a slot that was just read into.
+/// Fewest bytes of [`Buffers::cycling`]: several times a core's L2 cache (0.5 to 2 MiB on today's servers).
+/// The last-level cache may well hold them, as it holds a slot that was just read into.
 const CYCLE_BYTES_MIN: usize = 8 << 20;
 
-/// XXH3-128 (seed 0) by the very function that carrack-engine's `check.rs` calls for objects and bundles.
+/// XXH3-128 (seed 0) by the same function that carrack-engine's `check.rs` calls for objects and bundles.
 ///
-/// That module is private to the engine. Whoever changes the hash there changes it here, too.
+/// That module is private to the engine. A change of the hash there must be repeated here.
 pub fn xxh3(body: &[u8]) -> u128 {
     XxHash3_128::oneshot(body)
 }
 
-/// `len` incompressible bytes, the same for the same seed (SplitMix64).
+/// Returns `len` incompressible bytes, the same for the same seed (SplitMix64).
 pub fn noise(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed;
     let mut bytes = Vec::with_capacity(len + 8);
@@ -38,12 +39,13 @@ pub struct Buffers {
 }
 
 impl Buffers {
-    /// One buffer of `buffer_bytes`: hot.
+    /// Creates one buffer of `buffer_bytes`: hot.
     pub fn hot(buffer_bytes: usize) -> Buffers {
         Buffers::new(1, buffer_bytes)
     }
 
-    /// At least 32 buffers of `buffer_bytes`, and at least 8 MiB in all: out of the L2 cache when their turn comes.
+    /// Creates at least 32 buffers of `buffer_bytes`, and at least 8 MiB in all: out of the L2 cache when
+    /// their turn comes.
     pub fn cycling(buffer_bytes: usize) -> Buffers {
         Buffers::new(CYCLE_COUNT_MIN.max(CYCLE_BYTES_MIN.div_ceil(buffer_bytes)), buffer_bytes)
     }
@@ -53,14 +55,14 @@ impl Buffers {
         Buffers { buffers, next_index: 0 }
     }
 
-    /// The buffer whose turn it is.
+    /// Returns the buffer whose turn it is.
     pub fn turn(&mut self) -> &mut Vec<u8> {
         let index = self.next_index;
         self.next_index = (index + 1) % self.buffers.len();
         &mut self.buffers[index]
     }
 
-    /// How many there are.
+    /// Returns the number of buffers.
     pub fn count(&self) -> usize {
         self.buffers.len()
     }

@@ -39,7 +39,7 @@ fn measures_everything_and_says_so() {
     let rows = report["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 30);
     for row in rows {
-        // The kernel may lack bbr; everything else is there on every Linux that carrack supports.
+        // The kernel may lack bbr; all other measurements work on every Linux that carrack supports.
         if row["problem"].is_null() {
             assert_eq!(row["runs"].as_array().unwrap().len(), 2, "{row}");
         } else {

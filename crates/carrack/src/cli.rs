@@ -1,4 +1,4 @@
-//! The commands that carrack has, and nothing of what they do.
+//! The table of carrack's commands, without their work.
 
 use clap::{Parser, Subcommand};
 
@@ -55,7 +55,7 @@ enum Command {
     /// Answer one client of `carrack serve`, which starts this
     #[command(hide = true)]
     ServeSession,
-    /// Keep the queue of a machine beside `carrack serve`, which starts this
+    /// Keep the queue of a machine for `carrack serve`, which starts this
     #[command(hide = true)]
     ServeQueue(serve::ServeQueueArgs),
     /// Become a copy of the queue's, which starts this
@@ -67,7 +67,7 @@ enum Command {
 }
 
 impl Cli {
-    /// Does what was asked.
+    /// Runs the command.
     pub fn run(self) -> Exit {
         match self.command {
             Command::Cp(args) => cp::run(&args),

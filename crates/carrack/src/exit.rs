@@ -1,4 +1,4 @@
-//! The exit codes: what a script may rely on. The only place where they are numbers.
+//! The exit codes, on which scripts rely. No other file has their numbers.
 
 use carrack_machine::doctor::Verdict;
 use carrack_model::Summary;
@@ -6,15 +6,15 @@ use carrack_register::records::{TransferRecord, TransferState};
 
 use crate::trouble::Trouble;
 
-/// How a command ended.
+/// The outcome of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
-    /// Everything that was asked for is done.
+    /// Everything is done.
     Complete = 0,
-    /// Something is done and something is not.
+    /// A part is done, and a part is not.
     Partial = 1,
-    /// The command makes no sense; nothing was tried.
+    /// The command line is invalid; nothing was tried.
     Usage = 2,
     /// Nothing is done.
     Nothing = 3,
@@ -24,21 +24,21 @@ pub enum Exit {
     Interrupted = 130,
 }
 
-/// Why a transfer ended.
+/// The reason why a transfer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// It came to its end.
+    /// It was complete.
     Reached,
     /// An error ended it early.
     Failed,
-    /// A signal did.
+    /// A signal ended it early.
     Interrupted,
     /// Its time was over.
     TimedOut,
 }
 
 impl Exit {
-    /// The codes in words, for the help and the manual page.
+    /// The codes and their meanings, for the help and the manual page.
     const MEANINGS: [(Exit, &'static str); 6] = [
         (Exit::Complete, "everything that was asked for is done"),
         (Exit::Partial, "something is done, and something failed or was left undone"),
@@ -48,7 +48,7 @@ impl Exit {
         (Exit::Interrupted, "interrupted by a signal"),
     ];
 
-    /// What they mean for `carrack doctor`.
+    /// Their meanings for `carrack doctor`.
     const MEANINGS_OF_DOCTOR: [(Exit, &'static str); 4] = [
         (Exit::Complete, "all is well; notes and what can't be seen don't count"),
         (Exit::Partial, "something can be improved, or could not be set"),
@@ -56,7 +56,7 @@ impl Exit {
         (Exit::Nothing, "something keeps transfers from working"),
     ];
 
-    /// What they mean for `carrack verify`.
+    /// Their meanings for `carrack verify`.
     const MEANINGS_OF_VERIFY: [(Exit, &'static str); 5] = [
         (Exit::Complete, "everything is as it should be"),
         (Exit::Partial, "something is, and something differs or could not be compared"),
@@ -65,17 +65,18 @@ impl Exit {
         (Exit::Interrupted, "interrupted by a signal"),
     ];
 
-    /// The number.
+    /// Returns the number.
     pub fn code(self) -> u8 {
         self as u8
     }
 
-    /// What a number means, if it is one of them.
+    /// Returns the outcome with this number, if there is one.
     pub fn of_code(code: u8) -> Option<Exit> {
         Exit::MEANINGS.into_iter().map(|(exit, _)| exit).find(|exit| exit.code() == code)
     }
 
-    /// The code of a transfer that ended so; `done` entries are complete (in a dry run: would be copied).
+    /// Returns the outcome of a transfer that ended for this reason; `done` entries are complete (in a dry
+    /// run: would be copied).
     pub fn of_transfer(end: End, summary: &Summary, done: u64) -> Exit {
         match end {
             End::Interrupted => Exit::Interrupted,
@@ -86,7 +87,7 @@ impl Exit {
         }
     }
 
-    /// The code of a transfer that was submitted and is over: what `carrack cp` would have ended with.
+    /// Returns the outcome of a submitted transfer that is over, as `carrack cp` would have had it.
     pub fn of_record(record: &TransferRecord) -> Exit {
         match record.state {
             TransferState::Cancelled => Exit::Interrupted,
@@ -98,7 +99,7 @@ impl Exit {
         }
     }
 
-    /// The code of a command that did `done` things and failed at `failed`.
+    /// Returns the outcome of a command that succeeded `done` times and failed `failed` times.
     pub fn of_counts(done: u64, failed: u64) -> Exit {
         match (done, failed) {
             (_, 0) => Exit::Complete,
@@ -107,7 +108,7 @@ impl Exit {
         }
     }
 
-    /// The code of a command that may have come to nothing, which is told on stderr.
+    /// Returns the outcome of a command. Prints an error on stderr.
     pub fn of_command(ended: Result<Exit, Trouble>) -> Exit {
         ended.unwrap_or_else(|trouble| {
             trouble.tell();
@@ -115,7 +116,7 @@ impl Exit {
         })
     }
 
-    /// The code of `carrack doctor`, by the worst that it found.
+    /// Returns the outcome of `carrack doctor`, by its worst finding.
     pub fn of_findings(worst: Option<Verdict>) -> Exit {
         match worst {
             Some(Verdict::Broken) => Exit::Nothing,
@@ -124,7 +125,7 @@ impl Exit {
         }
     }
 
-    /// This code, or `Partial` if something beside the entries failed too.
+    /// Returns this outcome, but `Partial` in place of `Complete`: something other than an entry failed.
     pub fn with_loss(self) -> Exit {
         if self == Exit::Complete { Exit::Partial } else { self }
     }
@@ -136,20 +137,20 @@ impl From<Exit> for std::process::ExitCode {
     }
 }
 
-/// Where the exit codes begin in the help.
+/// The heading of the exit codes in the help.
 pub const HELP_HEADING: &str = "Exit codes:\n";
 
-/// The end of a command's help: its examples, and the codes as a paragraph.
+/// Returns the end of a command's help: its examples, and the codes as a paragraph.
 pub fn help(examples: &str) -> String {
     with_codes(examples, &Exit::MEANINGS)
 }
 
-/// The same for `carrack doctor`.
+/// Returns the same for `carrack doctor`.
 pub fn help_of_doctor(examples: &str) -> String {
     with_codes(examples, &Exit::MEANINGS_OF_DOCTOR)
 }
 
-/// The same for `carrack verify`.
+/// Returns the same for `carrack verify`.
 pub fn help_of_verify(examples: &str) -> String {
     with_codes(examples, &Exit::MEANINGS_OF_VERIFY)
 }

@@ -1,7 +1,8 @@
-//! The command line of carrack: arguments in, a transfer started, what happens told to people and to machines.
+//! The command line of carrack: parses arguments, runs transfers, and reports to people and programs.
 //!
-//! `commands` has one file for each subcommand, `options` what is typed and configured, `remote` the ways to other hosts,
-//! `register` what is kept from one command to the next, and `views` everything that is rendered. stdout is data, stderr is talk.
+//! `commands` has one file for each subcommand, `options` the command line and the configuration, `remote`
+//! the connections to other hosts, `register` the state that is kept between commands, and `views` all
+//! rendering. stdout is data, stderr is talk.
 
 mod cli;
 mod commands;
@@ -19,7 +20,7 @@ mod views;
 use carrack_options::{lifetime, size, trouble};
 
 fn main() -> std::process::ExitCode {
-    // The Rust runtime ignores SIGPIPE: a reader of stdout who leaves is an error code, not a death.
+    // The Rust runtime ignores SIGPIPE: a closed stdout makes writes fail, and doesn't kill the process.
     signals::survive_file_size_limit();
     carrack_machine::keep_heaps_few();
     carrack_machine::raise_descriptors();

@@ -1,5 +1,5 @@
-//! The commands that README.md and the pages of docs/ name are commands of carrack, with options that they have. Those in blocks that need
-//! nothing but one machine are run by the integration tests (`tests/book`).
+//! Tests that every carrack command in README.md and docs/ exists, with its options. The integration tests
+//! (`tests/book`) run those in blocks that need only one machine.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,8 @@ use clap::Command;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-/// Each command that begins with `carrack`, in blocks and between backticks, up to where a shell would end it.
+/// Returns each command that begins with `carrack`, in blocks and between backticks, up to its end in a
+/// shell.
 fn commands(page: &str) -> Vec<String> {
     let mut found = Vec::new();
     let (mut in_block, mut is_run) = (false, false);
@@ -24,7 +25,7 @@ fn commands(page: &str) -> Vec<String> {
             continue;
         }
         let parts: Vec<&str> = match in_block {
-            // Words of a sentence are no commands.
+            // Words of a sentence are not commands.
             true => vec![line],
             false => line.split('`').skip(1).step_by(2).filter(|text| text.starts_with("carrack ")).collect(),
         };
@@ -46,13 +47,13 @@ fn of_shell(text: &str) -> Vec<String> {
     starts.filter(is_command).map(|at| text[at..][..end(&text[at..])].trim().to_owned()).collect()
 }
 
-/// What of a command line is unknown.
+/// Returns the unknown command or option of a command line.
 fn unknown(carrack: &Command, line: &str) -> Option<String> {
     let mut command = carrack;
     let is_end = |word: &&str| *word == "--";
     let mut words = line.split_whitespace().skip(1).take_while(|word| !is_end(word)).peekable();
     if words.peek().is_some_and(|word| word.starts_with(|letter: char| letter.is_ascii_digit())) {
-        // The name of a derived key.
+        // A context of key derivation (`carrack 2026 ...`), not a command.
         return None;
     }
     while let Some(inner) = words.peek().and_then(|word| command.find_subcommand(word)) {
@@ -115,7 +116,7 @@ fn what_is_not_there_is_noticed() {
     assert_eq!(wrong, expected);
 }
 
-/// What `docs/queue.md` says of the options that submitted transfers do not have everywhere.
+/// Renders the table in `docs/queue.md` of the options that submitted transfers do not have everywhere.
 fn rows_of_refused() -> String {
     let mut rows = String::new();
     let is_alike = |a: &Refused, b: &Refused| (a.queue, a.fleet) == (b.queue, b.fleet);

@@ -1,4 +1,4 @@
-//! Who shares storage targets out, as an end asks.
+//! The choice of the meta-scheduler that an end asks for grants.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,8 +8,9 @@ use carrack_options::Sharer;
 use carrack_service::DEFAULT_SHARING_SOCKET;
 use carrack_service::sharing::SocketExchange;
 
-/// Whom to ask; nobody where the machine's daemons share nothing out. One that was named is asked whether it is there or not: it may
-/// be started later, and until then the transfer says that nobody answers.
+/// Returns the exchange with the meta-scheduler; `None` where the machine's daemons share no storage targets.
+/// A named socket is used even if nothing answers there: its daemon may start later, and until then the
+/// transfer reports that there is no answer.
 pub fn sharing(sharer: &Sharer) -> Option<Sharing> {
     let exchange = match sharer {
         Sharer::Off => return None,
@@ -19,7 +20,7 @@ pub fn sharing(sharer: &Sharer) -> Option<Sharing> {
     Some(Sharing(Arc::new(exchange)))
 }
 
-/// The machine's daemon before the user's own: it speaks for all users.
+/// Returns the machine's daemon before the user's own: it speaks for all users.
 pub fn sockets_of_this_machine() -> impl Iterator<Item = PathBuf> {
     let own = std::env::var_os("XDG_RUNTIME_DIR").map(|place| Path::new(&place).join("carrack/sharing.sock"));
     std::iter::once(PathBuf::from(DEFAULT_SHARING_SOCKET)).chain(own).filter(|path| path.exists())

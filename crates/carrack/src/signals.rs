@@ -1,7 +1,7 @@
 //! Signals: the first asks the transfer to end cleanly, the second ends the process.
 //!
-//! Owns one thread, which does nothing but wait for signals. A signal that was ignored when carrack started (`nohup`,
-//! a background job of a script) stays ignored.
+//! Owns one thread, which only waits for signals. A signal that was ignored when carrack started (`nohup`, a
+//! background job of a script) stays ignored.
 
 use std::io;
 use std::sync::Arc;
@@ -16,19 +16,20 @@ use signal_hook::iterator::Signals;
 use crate::exit::Exit;
 use crate::views::live;
 
-/// Whether a signal came; known before the thread that acts on it had its turn. Ctrl-C reaches ssh too, and on a busy
-/// machine the connection's end is noticed before the reason for it.
+/// A flag that the signal handler sets, before the thread that acts on the signal has its turn. Ctrl-C
+/// reaches ssh too, and on a busy machine the connection's end is noticed before the reason for it.
 #[derive(Clone, Debug, Default)]
 pub struct Signalled(Arc<AtomicBool>);
 
 impl Signalled {
-    /// Whether one came until now.
+    /// Returns true if a signal has come.
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::SeqCst)
     }
 }
 
-/// Watches from now on. `cut` ends the connection to the far side before a second signal ends the process.
+/// Watches signals from now on. `cut` ends the connection to the far side before a second signal ends the
+/// process.
 pub fn watch(abort: Abort, cut: impl Fn() + Send + 'static) -> io::Result<Signalled> {
     let ignored = ignored_signals();
     let watched = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|&signal| !is_in(ignored, signal));
@@ -51,19 +52,19 @@ pub fn watch(abort: Abort, cut: impl Fn() + Send + 'static) -> io::Result<Signal
     Ok(signalled)
 }
 
-/// A file beyond `ulimit -f` is an error of that file (EFBIG) and does not end the process (SIGXFSZ). Programs that this one starts
-/// have the signal as it was.
+/// Makes a file beyond `ulimit -f` an error of that file (EFBIG), which does not end the process (SIGXFSZ).
+/// Child processes have the signal as it was.
 pub fn survive_file_size_limit() {
-    // Without a handler the process ends there, as any other would.
+    // Without a handler the signal ends the process, as it ends other programs.
     drop(flag::register(SIGXFSZ, Arc::default()));
 }
 
-/// The kernel's set of ignored signals, none if it can't be read.
+/// Returns the kernel's set of ignored signals; empty if it can't be read.
 fn ignored_signals() -> u64 {
     std::fs::read_to_string("/proc/self/status").map_or(0, |status| parse_ignored(&status))
 }
 
-/// The `SigIgn` line of proc_pid_status(5): a hexadecimal mask.
+/// Parses the `SigIgn` line of proc_pid_status(5): a hexadecimal mask.
 fn parse_ignored(status: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)

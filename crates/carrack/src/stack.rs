@@ -1,11 +1,12 @@
-//! The stack of the process's first thread: `ulimit -s` may leave it too little, which ends a process without a word.
+//! The stack of the process's first thread: with too small a `ulimit -s` the process would be killed without
+//! a message.
 
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use carrack_machine::{Resource, resource_limit};
 
-/// What any command needs at most, by far: the usual limit.
+/// Stack that is enough for every command, by far: the usual limit.
 const ENOUGH_BYTES: usize = 8 << 20;
 
 /// Returns true if the first thread's stack is limited to less than a command may need.

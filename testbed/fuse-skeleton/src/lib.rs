@@ -1,4 +1,4 @@
-//! The part that the FUSE test doubles have in common: how results become answers, and how kinds and times are told.
+//! The common part of the FUSE test doubles: replies from results, and conversions of kinds and times.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -8,18 +8,18 @@ use fuser::{
 };
 use rustix::io::Errno;
 
-/// How long the kernel may keep an answer: nobody but the kernel that asks changes anything.
+/// Time for which the kernel may keep a reply: all changes go through the same kernel.
 pub const TTL: Duration = Duration::from_secs(1);
 
-/// Inode numbers aren't used again while the kernel remembers them.
+/// The generation of all inodes: a number isn't used again while the kernel remembers the inode.
 pub const GENERATION: Generation = Generation(0);
 
-/// An error number for FUSE.
+/// Returns an error number for FUSE.
 pub fn fuse_errno(errno: Errno) -> fuser::Errno {
     fuser::Errno::from_i32(errno.raw_os_error())
 }
 
-/// The kind of an inode for FUSE.
+/// Returns the kind of an inode for FUSE.
 pub fn fuse_kind(kind: rustix::fs::FileType) -> FileType {
     match kind {
         rustix::fs::FileType::Directory => FileType::Directory,
@@ -32,7 +32,8 @@ pub fn fuse_kind(kind: rustix::fs::FileType) -> FileType {
     }
 }
 
-/// The time that a client sets. fuser 0.18 takes nanoseconds before the epoch the wrong way round; this is the way back.
+/// Returns the time that a client sets. fuser 0.18 decodes nanoseconds before the epoch the wrong way round;
+/// this undoes it.
 pub fn set_time(given: TimeOrNow) -> SystemTime {
     match given {
         TimeOrNow::Now => SystemTime::now(),
@@ -46,7 +47,7 @@ pub fn set_time(given: TimeOrNow) -> SystemTime {
     }
 }
 
-/// Answers with nothing.
+/// Replies without data.
 pub fn reply_empty(reply: ReplyEmpty, result: Result<(), Errno>) {
     match result {
         Ok(()) => reply.ok(),
@@ -54,7 +55,7 @@ pub fn reply_empty(reply: ReplyEmpty, result: Result<(), Errno>) {
     }
 }
 
-/// Answers with an entry that was found or made.
+/// Replies with an entry that was found or made.
 pub fn reply_entry(reply: ReplyEntry, result: Result<FileAttr, Errno>) {
     match result {
         Ok(attributes) => reply.entry(&TTL, &attributes, GENERATION),
@@ -62,7 +63,7 @@ pub fn reply_entry(reply: ReplyEntry, result: Result<FileAttr, Errno>) {
     }
 }
 
-/// Answers with attributes.
+/// Replies with attributes.
 pub fn reply_attributes(reply: ReplyAttr, result: Result<FileAttr, Errno>) {
     match result {
         Ok(attributes) => reply.attr(&TTL, &attributes),
@@ -70,7 +71,7 @@ pub fn reply_attributes(reply: ReplyAttr, result: Result<FileAttr, Errno>) {
     }
 }
 
-/// Answers with bytes.
+/// Replies with bytes.
 pub fn reply_data(reply: ReplyData, result: Result<Vec<u8>, Errno>) {
     match result {
         Ok(data) => reply.data(&data),
@@ -78,7 +79,7 @@ pub fn reply_data(reply: ReplyData, result: Result<Vec<u8>, Errno>) {
     }
 }
 
-/// Answers with a handle.
+/// Replies with a handle.
 pub fn reply_open(reply: ReplyOpen, result: Result<FileHandle, Errno>, flags: FopenFlags) {
     match result {
         Ok(handle) => reply.opened(handle, flags),
@@ -92,7 +93,7 @@ mod tests {
 
     #[test]
     fn times_before_the_epoch_come_back() {
-        // As fuser gives one nanosecond before it.
+        // fuser delivers one nanosecond before the epoch like this.
         let given = UNIX_EPOCH - Duration::new(1, 999_999_999);
         assert_eq!(set_time(TimeOrNow::SpecificTime(given)), UNIX_EPOCH - Duration::from_nanos(1));
         let whole = UNIX_EPOCH - Duration::from_secs(7);

@@ -1,6 +1,6 @@
-//! Attributes of inodes, from the MDT's words into FUSE's and back. Pure.
+//! Attributes of inodes, converted from the MDT's form to FUSE's and back. Pure.
 //!
-//! Times are whole seconds, as those of Lustre are (2.17 still).
+//! Times are whole seconds, as Lustre's are (2.17 still).
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,10 +10,10 @@ use rustix::fs::{Stat, Timespec, UTIME_NOW, UTIME_OMIT};
 
 use crate::control::{self, Control};
 
-/// What a client should read and write at once: a Lustre client says as much.
+/// Bytes that a client should read and write at once, as a Lustre client reports them.
 pub const IO_BYTES: u32 = 4 << 20;
 
-/// Those of `.control` and its files, if it is one of them.
+/// Returns the attributes of `.control` or one of its files, if the inode is one.
 pub fn control_attributes(number: INodeNo) -> Option<FileAttr> {
     let is_directory = number == control::DIRECTORY;
     (is_directory || Control::by_number(number).is_some()).then_some(FileAttr {
@@ -35,7 +35,7 @@ pub fn control_attributes(number: INodeNo) -> Option<FileAttr> {
     })
 }
 
-/// Those of an inode at the MDT.
+/// Returns the attributes of an inode at the MDT.
 pub fn attributes_of(number: INodeNo, stat: &Stat) -> FileAttr {
     let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
     let is_regular = kind == rustix::fs::FileType::RegularFile;
@@ -43,7 +43,7 @@ pub fn attributes_of(number: INodeNo, stat: &Stat) -> FileAttr {
     FileAttr {
         ino: number,
         size: bytes,
-        // A file beneath has no data, and is not to look as if it were all holes.
+        // The underlying file has no data, and must not look like a hole.
         blocks: if is_regular { bytes.div_ceil(512) } else { stat.st_blocks as u64 },
         atime: time(stat.st_atime),
         mtime: time(stat.st_mtime),
@@ -65,7 +65,7 @@ fn time(seconds: i64) -> SystemTime {
     if seconds >= 0 { UNIX_EPOCH + whole } else { UNIX_EPOCH - whole }
 }
 
-/// A time that a client sets, or leaves.
+/// Converts a time that a client sets; `None` leaves it.
 pub fn timespec(time: Option<TimeOrNow>) -> Timespec {
     match time {
         None => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn times_before_the_epoch() {
         assert_eq!(time(-1), UNIX_EPOCH - Duration::from_secs(1));
-        // As fuser gives it: see `set_time`.
+        // As fuser delivers it: see `set_time`.
         let given = UNIX_EPOCH - Duration::new(1, 999_999_999);
         let back = timespec(Some(TimeOrNow::SpecificTime(given)));
         assert_eq!((back.tv_sec, back.tv_nsec), (-1, 999_999_999));

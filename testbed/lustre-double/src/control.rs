@@ -1,10 +1,10 @@
-//! `.control/` in the root: what can be changed and seen while it runs. It is found by name only, so that copies of the
-//! root leave it out.
+//! `.control/` in the root: settings and counters of the running double. It is found by name only, so that
+//! copies of the root leave it out.
 //!
 //! | file | read | written |
 //! | --- | --- | --- |
 //! | `delay` | `OST:MS` lines | the same, for any of the targets |
-//! | `traffic` | `OST READ WRITTEN` lines, in bytes | anything: back to 0 |
+//! | `traffic` | `OST READ WRITTEN` lines, in bytes | any text: back to 0 |
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -15,7 +15,7 @@ use crate::targets::Targets;
 
 /// The directory's name.
 pub const NAME: &str = ".control";
-/// The directory; no file system beneath has that many inodes.
+/// The directory's inode; no underlying file system has that many inodes.
 pub const DIRECTORY: INodeNo = INodeNo(u64::MAX - 1);
 
 /// A file of the directory.
@@ -23,15 +23,15 @@ pub const DIRECTORY: INodeNo = INodeNo(u64::MAX - 1);
 pub enum Control {
     /// Milliseconds slept before each read and write.
     Delay,
-    /// What was read and written.
+    /// Bytes read and written.
     Traffic,
 }
 
 impl Control {
-    /// All of them.
+    /// All files.
     pub const ALL: [Control; 2] = [Control::Delay, Control::Traffic];
 
-    /// The name in the directory.
+    /// Returns the name in the directory.
     pub fn name(self) -> &'static str {
         match self {
             Control::Delay => "delay",
@@ -39,17 +39,17 @@ impl Control {
         }
     }
 
-    /// Its inode.
+    /// Returns its inode number.
     pub fn number(self) -> INodeNo {
         INodeNo(u64::MAX - 2 - self as u64)
     }
 
-    /// By its inode.
+    /// Returns the file with this inode number.
     pub fn by_number(number: INodeNo) -> Option<Control> {
         Control::ALL.into_iter().find(|control| control.number() == number)
     }
 
-    /// What it says now.
+    /// Returns its present contents.
     pub fn read(self, targets: &Targets) -> String {
         let line = |(index, target): (usize, &crate::targets::Target)| match self {
             Control::Delay => format!("{index}:{}\n", target.delay_ms.load(Relaxed)),
@@ -64,7 +64,7 @@ impl Control {
         targets.osts().iter().enumerate().map(line).collect()
     }
 
-    /// Does what is written to it.
+    /// Carries out the text written to it.
     pub fn write(self, targets: &Targets, data: &[u8]) -> Result<(), Errno> {
         match self {
             Control::Delay => {
@@ -82,7 +82,7 @@ impl Control {
     }
 }
 
-/// `OST:MS`, also of the command line.
+/// Sets a delay from `OST:MS`, also for the command line.
 pub fn set_delay(targets: &Targets, words: &str) -> Result<(), Errno> {
     let (target, delay_ms) = words.split_once(':').ok_or(Errno::INVAL)?;
     let target: usize = target.parse().map_err(|_| Errno::INVAL)?;

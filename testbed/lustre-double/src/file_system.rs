@@ -1,7 +1,7 @@
-//! What the kernel asks, answered by the namespace and the striped files.
+//! The kernel's requests, answered by the namespace and the striped files.
 //!
-//! Methods are called on all threads at once. They translate and keep the handles; what they can't do the default methods
-//! refuse, `O_TMPFILE` and `copy_file_range` among it.
+//! Methods are called on all threads at once. They convert arguments and keep the handles; the default
+//! methods refuse all other requests, `O_TMPFILE` and `copy_file_range` among them.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -32,7 +32,7 @@ use crate::namespace::{Inode, Name, Namespace, os_name};
 use crate::striped_file::{StripedFile, Wish};
 use crate::targets::Targets;
 
-/// Of O_LOV_DELAY_CREATE (O_NOCTTY and FASYNC) what the kernel lets through.
+/// The part of O_LOV_DELAY_CREATE (O_NOCTTY and FASYNC) that the kernel passes on.
 const DELAY_CREATE: i32 = 0x2000;
 const O_EXCL: i32 = 0o200;
 /// `fallocate` without a flag.
@@ -42,13 +42,13 @@ const ALLOCATE: i32 = 0;
 pub struct LustreDouble {
     namespace: Namespace,
     targets: Arc<Targets>,
-    /// Whether a wish that comes too late is an error, as it is at the server; Lustre's client hides it.
+    /// True if a layout for a file that has one is an error, as at the server; Lustre's client hides it.
     refuse_late_layouts: bool,
     handles: RwLock<HashMap<u64, Handle>>,
     next_handle: AtomicU64,
 }
 
-/// What an open file handle stands for.
+/// The object behind an open handle.
 #[derive(Clone)]
 enum Handle {
     File(Arc<StripedFile>),
@@ -57,7 +57,7 @@ enum Handle {
 }
 
 impl LustreDouble {
-    /// Over a namespace and its targets.
+    /// Creates the file system over a namespace and its targets.
     pub fn new(namespace: Namespace, targets: Arc<Targets>, refuse_late_layouts: bool) -> LustreDouble {
         LustreDouble {
             namespace,
@@ -99,7 +99,8 @@ impl LustreDouble {
         self.remembered(&inode, inode.stat())
     }
 
-    /// An inode that was looked up for a reply, which gives it up if it becomes an error.
+    /// Returns the attributes of an inode that was looked up for a reply. After an error the look-up is taken
+    /// back.
     fn remembered(&self, inode: &Inode, stat: Result<Stat, Errno>) -> Result<FileAttr, Errno> {
         match stat {
             Ok(stat) => Ok(attributes_of(inode.number, &stat)),
@@ -110,7 +111,7 @@ impl LustreDouble {
         }
     }
 
-    /// Makes something new, which belongs to who asked.
+    /// Makes a new entry, which belongs to the caller.
     fn make(
         &self,
         request: &Request,
@@ -131,7 +132,8 @@ impl LustreDouble {
         self.remembered(&inode, inode.stat())
     }
 
-    /// Gives a file that is opened to be written the default layout, as an MDS does.
+    /// Opens a file. If it is opened for writing and has no layout, it gets the default layout, as from an
+    /// MDS.
     fn open_data(&self, inode: &Inode, flags: i32) -> Result<Handle, Errno> {
         let file = self.namespace.open(inode)?;
         let writes = OpenFlags(flags).acc_mode() != fuser::OpenAccMode::O_RDONLY;
@@ -161,7 +163,7 @@ impl LustreDouble {
         let made =
             self.make(request, parent, name, |parent| self.namespace.make_node(parent, name, regular, 0));
         let inode = match made {
-            // Somebody else was faster, and that's all right.
+            // Another client made the file first, which is no error.
             Err(Errno::EXIST) if flags & O_EXCL == 0 => {
                 self.namespace.lookup(&*self.namespace.inode(parent)?, name)?
             }
@@ -230,7 +232,7 @@ impl LustreDouble {
         }
     }
 
-    /// A directory loses its default; a file's layout stays, without an error.
+    /// Removes a directory's default. A file's layout stays, without an error.
     fn remove_lov(&self, inode: &Inode) -> Result<(), Errno> {
         match inode.set_default_layout(None) {
             Err(Errno::INVAL) => Ok(()),
@@ -295,7 +297,7 @@ impl LustreDouble {
             if change.uid.is_some() || change.gid.is_some() {
                 inode.set_owner(change.uid, change.gid)?;
             }
-            // After the owner, whose change takes bits away.
+            // The mode is set after the owner, whose change clears bits.
             change.mode.map_or(Ok(()), |mode| inode.set_mode(mode))?;
             change.size.map_or(Ok(()), |bytes| self.set_size(number, handle, bytes))?;
             if let Some(times) = &change.times {
@@ -306,7 +308,7 @@ impl LustreDouble {
     }
 }
 
-/// What `setattr` sets.
+/// The attributes that `setattr` sets.
 struct Change {
     mode: Option<u32>,
     uid: Option<u32>,
@@ -315,8 +317,8 @@ struct Change {
     times: Option<Timestamps>,
 }
 
-/// A file with this attribute is as after `lfs hsm_release`: the objects are gone, and come back when it is opened for reading.
-/// Whoever tests sets it.
+/// A file with this attribute is as after `lfs hsm_release`: the objects are gone, and come back when it is
+/// opened for reading. Tests set the attribute.
 const RELEASED: &str = "user.released";
 
 fn is_released(inode: &Inode) -> bool {
@@ -327,7 +329,7 @@ fn is_lov(name: &OsStr) -> bool {
     name == "lustre.lov" || name == "trusted.lov"
 }
 
-/// `lfs setstripe -d`: nothing is wished for.
+/// Returns true for the layout of `lfs setstripe -d`, which names nothing.
 fn is_no_wish(layout: &Layout) -> bool {
     let [only] = &layout.components[..] else { return false };
     let plain = !layout.composite && only.pool.is_empty() && only.wished_targets.is_empty();
@@ -341,7 +343,7 @@ fn errno_of(error: LovError) -> Errno {
     }
 }
 
-/// Whether a name is one of `.control`.
+/// Returns the inode number if the name belongs to `.control`.
 fn control_number(parent: INodeNo, name: &OsStr) -> Result<Option<INodeNo>, Errno> {
     match parent {
         INodeNo::ROOT if name == control::NAME => Ok(Some(control::DIRECTORY)),
@@ -362,7 +364,7 @@ fn reply_xattr(reply: ReplyXattr, result: Result<Vec<u8>, Errno>, size: u32) {
     }
 }
 
-/// Past the page cache, so that every read and write is seen; side by side.
+/// Returns flags that bypass the page cache, so that every read and write arrives, and allow parallel writes.
 fn open_flags() -> FopenFlags {
     FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
 }
@@ -376,10 +378,10 @@ impl Filesystem for LustreDouble {
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
         ] {
-            // An older kernel has fewer; everything works without them.
+            // An older kernel has fewer; the double works without them.
             let _ = config.add_capabilities(wanted);
         }
-        // Requests for a slow target must not keep those for others waiting in the kernel.
+        // Requests for a slow target must not keep requests for others waiting in the kernel.
         let _ = config.set_max_background(u16::MAX);
         Ok(())
     }
@@ -613,9 +615,9 @@ impl Filesystem for LustreDouble {
         for (index, name) in names.iter().enumerate().skip(offset as usize) {
             let is_dots = name.name == b"." || name.name == b"..";
             let name = os_name(name.name.clone());
-            // The kernel counts no lookup for the dots, whose number it doesn't use.
+            // The kernel counts no look-up for the dots, whose number it doesn't use.
             let found = if is_dots { self.attributes(number) } else { self.look_up(number, &name) };
-            // Removed since the directory was opened.
+            // The entry was removed after the directory was opened.
             let Ok(attributes) = found else { continue };
             if reply.add(attributes.ino, index as u64 + 1, &name, &TTL, &attributes, GENERATION) {
                 if !is_dots {
@@ -721,7 +723,8 @@ impl Filesystem for LustreDouble {
         _out_size: u32,
         reply: ReplyIoctl,
     ) {
-        // Lustre's own can't be had through FUSE: it carries no more than the command's size says.
+        // Lustre's own ioctls don't work through FUSE, which carries no more bytes than the command's size
+        // says.
         reply.error(fuse_errno(Errno::NOTTY));
     }
 }

@@ -1,14 +1,14 @@
-//! Layouts, and the bytes of `lustre.lov` that say them.
+//! Layouts, and their encoding in `lustre.lov`.
 //!
-//! Pure. The byte tables and what is refused follow Lustre 2.15 (`lustre_user.h`, `lod_verify_striping`,
-//! `ll_adjust_lum`). The same bytes are kept at the MDT. Little-endian, as on the hosts that this double runs on.
+//! Pure. The byte tables and the refusals follow Lustre 2.15 (`lustre_user.h`, `lod_verify_striping`,
+//! `ll_adjust_lum`). The MDT keeps the same bytes. Little-endian, as on the hosts that this double runs on.
 
 use crate::stripes::Cut;
 
 /// `LOV_PATTERN_F_RELEASED`, in the highest byte of the pattern.
 const RELEASED_BIT: u8 = 0x80;
 
-/// The blob of a plain layout as it is when the file has been released: the flag, and no objects.
+/// Returns the encoding of a plain layout of a released file: the flag is set, and there are no objects.
 pub fn released(mut blob: Vec<u8>) -> Vec<u8> {
     let is_v1 = blob.get(..4).is_some_and(|magic| magic == MAGIC_V1.to_ne_bytes());
     blob.truncate(if is_v1 { V1_HEAD_BYTES } else { V3_HEAD_BYTES });
@@ -35,20 +35,20 @@ const PATTERN_MDT: u32 = 0x100;
 const PATTERN_OVERSTRIPED_RAID0: u32 = PATTERN_RAID0 | 0x200;
 
 const COMPONENT_INITIALISED: u32 = 0x10;
-/// The sequences of OST objects begin here.
+/// The first sequence of OST objects.
 const FIRST_OST_SEQUENCE: u64 = 0x1_0000_0000;
 const MIN_STRIPE_BYTES: u32 = 1 << 16;
-/// Bounds what one attribute makes this program allocate; Lustre's own limit of components is far higher.
+/// Bounds the memory that a single attribute can allocate; Lustre's own limit of components is far higher.
 const MAX_COMPONENTS: usize = 64;
 
-/// "Any target" in the place of the first target.
+/// The first target that means any target.
 pub const ANY_TARGET: u16 = 0xffff;
-/// "All targets" in the place of the count.
+/// The count that means all targets.
 pub const ALL_TARGETS: u16 = 0xffff;
 /// The end of the last component.
 pub const END_OF_FILE: u64 = u64::MAX;
 
-/// Why bytes are no layout, in Lustre's words.
+/// The reason why bytes are no layout, as Lustre has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LovError {
     /// ERANGE: shorter than what its head announces.
@@ -59,7 +59,7 @@ pub enum LovError {
     Invalid,
 }
 
-/// Where a component's data lies.
+/// The location of a component's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pattern {
     /// Stripes on different targets.
@@ -70,51 +70,51 @@ pub enum Pattern {
     Mdt,
 }
 
-/// One stripe's home.
+/// The object of one stripe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Object {
     /// The OST.
     pub target: u32,
-    /// Its name there.
+    /// Its ID on the OST.
     pub id: u64,
 }
 
-/// A range of the file with a pattern of its own; a plain layout is one component for everything.
+/// A range of the file with a pattern of its own; a plain layout is one component for the whole file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Component {
     /// First byte.
     pub start: u64,
     /// First byte after, or [`END_OF_FILE`].
     pub end: u64,
-    /// How it is laid out.
+    /// The pattern of its data.
     pub pattern: Pattern,
-    /// 0: the default.
+    /// Bytes of a stripe; 0: the default.
     pub stripe_bytes: u32,
-    /// 0: the default; [`ALL_TARGETS`].
+    /// Number of stripes; 0: the default; or [`ALL_TARGETS`].
     pub stripe_count: u16,
-    /// The wished first target or [`ANY_TARGET`]; it means nothing once there are objects.
+    /// The requested first target or [`ANY_TARGET`]; it has no meaning once there are objects.
     pub first_target: u16,
-    /// The wished targets in order (`SPECIFIC`); empty: whichever.
+    /// The requested targets in order (`SPECIFIC`); empty for any.
     pub wished_targets: Vec<u32>,
-    /// The targets to take from; empty: all.
+    /// The pool of targets to choose from; empty: all.
     pub pool: String,
-    /// Whether its objects exist.
+    /// True if its objects exist.
     pub initialised: bool,
-    /// In order of stripes; none before they exist, and none for [`Pattern::Mdt`].
+    /// In the order of stripes; empty before they exist, and for [`Pattern::Mdt`].
     pub objects: Vec<Object>,
 }
 
 /// A file's layout, or a directory's default for new files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Composite (PFL), even with a single component.
+    /// True for a composite layout (PFL), even with a single component.
     pub composite: bool,
     /// In order, without gaps, from 0.
     pub components: Vec<Component>,
 }
 
 impl Component {
-    /// How it is cut; nothing before it is initialised, when counts may still be wishes.
+    /// Returns the striping; `None` before it is initialised, when counts may still be requests.
     pub fn cut(&self) -> Option<Cut> {
         let cut = match self.pattern {
             Pattern::Mdt => Cut { stripe_bytes: u64::from(self.stripe_bytes).max(1), stripe_count: 1 },
@@ -126,7 +126,7 @@ impl Component {
         self.initialised.then_some(cut)
     }
 
-    /// As a wish for another file: no objects.
+    /// Returns the component as a request for another file: without objects.
     fn wish(mut self) -> Component {
         self.initialised = false;
         self.objects.clear();
@@ -154,22 +154,23 @@ impl Component {
 }
 
 impl Layout {
-    /// One component for everything.
+    /// Returns a layout of one component for the whole file.
     pub fn plain(component: Component) -> Layout {
         Layout { composite: false, components: vec![component] }
     }
 
-    /// The component that holds a byte.
+    /// Returns the component that holds a byte.
     pub fn component_at(&self, offset: u64) -> Option<usize> {
         self.components.iter().position(|component| (component.start..component.end).contains(&offset))
     }
 
-    /// What a client asks for: objects and states that it names are not taken over.
+    /// Decodes a client's request: objects and states in it are ignored.
     pub fn wished(bytes: &[u8]) -> Result<Layout, LovError> {
         let mut layout = Layout::decode(bytes)?;
         layout.components = layout.components.into_iter().map(Component::wish).collect();
         if !layout.composite && layout.components[0].first_target == 0 {
-            // llite: what getxattr gave says 0 there and must not put all files' first stripes on OST 0.
+            // As in llite: the value from getxattr has 0 there and must not put the first stripes of all
+            // files on OST 0.
             layout.components[0].first_target = ANY_TARGET;
         }
         layout.verify()?;
@@ -188,7 +189,7 @@ impl Layout {
         Ok(())
     }
 
-    /// What [`encode`](Self::encode) wrote.
+    /// Decodes the bytes from [`encode`](Self::encode).
     pub fn decode(bytes: &[u8]) -> Result<Layout, LovError> {
         if bytes.len() < V1_HEAD_BYTES {
             return Err(LovError::Short);
@@ -199,7 +200,7 @@ impl Layout {
         }
     }
 
-    /// The bytes of `lustre.lov`; `file_id` names the file at the MDT.
+    /// Returns the bytes of `lustre.lov`; `file_id` is the file's ID at the MDT.
     pub fn encode(&self, file_id: u64) -> Vec<u8> {
         if !self.composite {
             return encode_component(&self.components[0], file_id);
@@ -294,7 +295,7 @@ fn decode_component(bytes: &[u8], start: u64, end: u64) -> Result<Component, Lov
     let objects = match magic {
         MAGIC_SPECIFIC => decode_objects(bytes, head_bytes, stripe_count.into())?,
         _ if bytes.len() < head_bytes => return Err(LovError::Short),
-        // A head alone is a wish.
+        // A head without objects is a request.
         _ => decode_objects(bytes, head_bytes, stripe_count.into()).unwrap_or_default(),
     };
     let specific = magic == MAGIC_SPECIFIC;

@@ -1,9 +1,10 @@
-//! A test double of a striped Lustre: a FUSE file system whose files really are cut into stripes over several directories.
+//! A test double of a striped Lustre: a FUSE file system whose files really are cut into stripes over several
+//! directories.
 //!
-//! Not Lustre, and nothing of it: what a mover sees of one. Each target is a directory, if wanted on a disk of its own
-//! that is throttled, or with an injected delay; `lustre.lov` says, and takes, layouts as Lustre's client does, errors and
-//! silences included. One metadata directory holds the names. It serves until it is unmounted or told to end
-//! (SIGTERM, SIGINT), which unmounts it.
+//! It is not Lustre, but shows a mover the same interface. Each target is a directory, which may lie on a
+//! throttled disk of its own or have an injected delay; `lustre.lov` returns and accepts layouts as Lustre's
+//! client does, including its errors and silent refusals. One metadata directory holds the names. It serves
+//! until it is unmounted or gets SIGTERM or SIGINT, which unmount it.
 
 mod attributes;
 mod control;
@@ -44,10 +45,10 @@ struct Arguments {
     /// The directory of the metadata target; it keeps attributes named trusted.*
     #[arg(long, value_name = "DIR")]
     mdt: PathBuf,
-    /// Read and write the targets past the page cache (O_DIRECT), so that their disks are seen
+    /// Read and write the targets past the page cache (O_DIRECT), so that the speed of their disks shows
     #[arg(long)]
     direct: bool,
-    /// What files get by default; -1 are all targets
+    /// Default striping of files; -1 are all targets
     #[arg(long, value_name = "COUNT:BYTES", default_value = "1:1048576", value_parser = defaults,
         allow_hyphen_values = true)]
     stripe: Defaults,
@@ -63,7 +64,7 @@ struct Arguments {
     /// Requests served at once
     #[arg(long, default_value_t = 32)]
     threads: usize,
-    /// Where to mount it
+    /// Directory to mount it at
     mount_point: PathBuf,
 }
 
@@ -104,7 +105,7 @@ fn serve(arguments: Arguments) -> io::Result<()> {
     let targets = Arc::new(targets_of(&arguments)?);
     let root = arguments.mdt.join("root");
     fs::create_dir_all(&root)?;
-    // Modes come from clients as they are to be.
+    // The modes from clients are final.
     rustix::process::umask(Mode::empty());
     let namespace = Namespace::new(targets.clone(), &root)?;
     let double = LustreDouble::new(namespace, targets, arguments.refuse_late_layouts);
@@ -122,7 +123,7 @@ fn serve(arguments: Arguments) -> io::Result<()> {
     session.run()
 }
 
-/// Every inode that the kernel remembers takes one.
+/// Every inode that the kernel remembers takes a descriptor.
 fn allow_many_descriptors() -> io::Result<()> {
     let limit = rustix::process::getrlimit(Resource::Nofile);
     Ok(rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?)

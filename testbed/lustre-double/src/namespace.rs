@@ -1,7 +1,8 @@
-//! The MDT: names, modes, times and attributes, which are those of a directory tree beneath.
+//! The MDT: names, modes, times and attributes, which are those of an underlying directory tree.
 //!
-//! An inode is held by an `O_PATH` descriptor for as long as the kernel remembers it, and is known by its number beneath,
-//! so renames and hard links need no paths. A regular file's size beneath is its size; its data is elsewhere.
+//! An inode is held by an `O_PATH` descriptor for as long as the kernel remembers it, and has the number of
+//! the underlying inode, so renames and hard links need no paths. The size of an underlying regular file is
+//! the file's size; its data is elsewhere.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -19,23 +20,24 @@ use crate::lov::{Layout, LovError};
 use crate::striped_file::{LAYOUT_XATTR, StripedFile};
 use crate::targets::Targets;
 
-/// Attributes of ours begin so; clients see none of them.
+/// Prefix of the double's own attributes, which clients don't see.
 const OWN_XATTRS: &[u8] = b"trusted.lustre-double.";
-/// A file's default, of its directory when it was made: for as long as it has no layout.
+/// A file's default layout, taken from its directory when it was made; it counts as long as the file has no
+/// layout.
 const DEFAULT_XATTR: &str = "trusted.lustre-double.default";
 const XATTR_BYTES_MAX: usize = 1 << 16;
 
-/// Something in the namespace.
+/// An inode of the namespace.
 pub struct Inode {
     descriptor: OwnedFd,
-    /// As the kernel knows it: beneath's, but the root's is 1.
+    /// The number for the kernel: that of the underlying inode, but 1 for the root.
     pub number: INodeNo,
-    /// Beneath's.
+    /// The underlying inode's number.
     id: u64,
     data: Mutex<Data>,
 }
 
-/// A regular file's open data.
+/// The open data of a regular file.
 #[derive(Default)]
 struct Data {
     handles: u64,
@@ -58,9 +60,9 @@ struct Known {
 pub struct Name {
     /// The name itself.
     pub name: Vec<u8>,
-    /// What kind of inode it leads to.
+    /// The kind of its inode.
     pub kind: FileType,
-    /// The inode's number beneath.
+    /// The underlying inode's number.
     pub id: u64,
 }
 
@@ -70,17 +72,17 @@ impl Inode {
         Ok(Inode { descriptor, number: INodeNo(id), id, data: Mutex::default() })
     }
 
-    /// What is beneath; a file's size is its own.
+    /// Returns the underlying inode's attributes; a file's size is the right one.
     pub fn stat(&self) -> Result<Stat, Errno> {
         beneath::fstat(&self.descriptor)
     }
 
-    /// A path to exactly this inode, whatever its name.
+    /// Returns a path to exactly this inode, independent of its names.
     fn path(&self) -> String {
         format!("/proc/self/fd/{}", self.descriptor.as_raw_fd())
     }
 
-    /// Opens it anew.
+    /// Opens the inode again.
     fn reopen(&self, flags: OFlags) -> Result<OwnedFd, Errno> {
         beneath::open(self.path(), flags | OFlags::CLOEXEC, Mode::empty())
     }
@@ -109,12 +111,12 @@ impl Inode {
         beneath::utimensat(&self.descriptor, c"", times, AtFlags::EMPTY_PATH)
     }
 
-    /// What a symbolic link says.
+    /// Returns the target of a symbolic link.
     pub fn link_target(&self) -> Result<Vec<u8>, Errno> {
         beneath::readlinkat(&self.descriptor, c"", Vec::new()).map(|target| target.into_bytes())
     }
 
-    /// What a directory holds now.
+    /// Returns the present names of a directory.
     pub fn names(&self) -> Result<Vec<Name>, Errno> {
         let directory = Dir::new(self.reopen(OFlags::RDONLY | OFlags::DIRECTORY)?)?;
         let name = |entry: beneath::DirEntry| Name {
@@ -125,12 +127,12 @@ impl Inode {
         directory.map(|entry| entry.map(name)).collect()
     }
 
-    /// To stable storage.
+    /// Syncs the inode to stable storage.
     pub fn sync(&self) -> Result<(), Errno> {
         beneath::fsync(self.reopen(OFlags::RDONLY)?)
     }
 
-    /// An attribute that is a client's.
+    /// Returns a client's attribute.
     pub fn xattr(&self, name: &OsStr) -> Result<Vec<u8>, Errno> {
         if is_own(name) {
             return Err(Errno::NODATA);
@@ -157,7 +159,7 @@ impl Inode {
         beneath::removexattr(self.path(), name)
     }
 
-    /// The names of the client's attributes, each with a zero.
+    /// Returns the names of the client's attributes, each with a NUL.
     pub fn xattr_names(&self) -> Result<Vec<u8>, Errno> {
         let mut names = vec![0; XATTR_BYTES_MAX];
         let length = beneath::listxattr(self.path(), &mut names)?;
@@ -178,12 +180,12 @@ impl Inode {
         beneath::setxattr(self.path(), name, &layout.encode(self.id), beneath::XattrFlags::empty())
     }
 
-    /// A directory's default for new files, if it has one of its own.
+    /// Returns a directory's default for new files, if it has its own.
     pub fn default_layout(&self) -> Result<Option<Layout>, Errno> {
         self.own_layout(DEFAULT_XATTR)
     }
 
-    /// Sets a directory's default; none takes it away.
+    /// Sets a directory's default; `None` removes it.
     pub fn set_default_layout(&self, layout: Option<&Layout>) -> Result<(), Errno> {
         if !self.is_directory()? {
             return Err(Errno::INVAL);
@@ -207,7 +209,7 @@ fn is_own(name: &OsStr) -> bool {
 }
 
 impl Namespace {
-    /// The tree in a directory.
+    /// Opens the tree in a directory.
     pub fn new(targets: Arc<Targets>, directory: &Path) -> Result<Namespace, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = Inode::new(beneath::open(directory, flags, Mode::empty())?)?;
@@ -215,7 +217,7 @@ impl Namespace {
         Ok(Namespace { targets, root, known: Mutex::default() })
     }
 
-    /// What the kernel remembers by a number.
+    /// Returns the inode that the kernel remembers under a number.
     pub fn inode(&self, number: INodeNo) -> Result<Arc<Inode>, Errno> {
         if number == INodeNo::ROOT {
             return Ok(self.root.clone());
@@ -227,17 +229,17 @@ impl Namespace {
         self.known.lock().expect("never poisoned: nothing panics")
     }
 
-    /// Finds a name, and remembers what it leads to once more.
+    /// Finds a name, and counts one more look-up of its inode.
     pub fn lookup(&self, parent: &Inode, name: &OsStr) -> Result<Arc<Inode>, Errno> {
         let found = Inode::new(open_name(parent, name)?)?;
         let mut known = self.known();
-        // A number beneath is given again only after the last descriptor is closed: the same number is the same inode.
+        // A number is reused only after the last descriptor is closed: the same number is the same inode.
         let known = known.entry(found.number).or_insert_with(|| Known { inode: Arc::new(found), lookups: 0 });
         known.lookups += 1;
         Ok(known.inode.clone())
     }
 
-    /// The kernel remembers an inode so many times less.
+    /// Subtracts look-ups of an inode that the kernel forgets.
     pub fn forget(&self, number: INodeNo, lookups: u64) {
         let mut all = self.known();
         let Some(known) = all.get_mut(&number) else { return };
@@ -247,7 +249,7 @@ impl Namespace {
         }
     }
 
-    /// Finds what was just made for a client, and makes it the client's.
+    /// Finds an entry that was just made for a client, and gives it to the client.
     pub fn adopt(&self, parent: &Inode, name: &OsStr, owner: (u32, u32)) -> Result<Arc<Inode>, Errno> {
         let inode = self.lookup(parent, name)?;
         let (uid, gid) = owner;
@@ -278,12 +280,12 @@ impl Namespace {
         beneath::symlinkat(target, &parent.descriptor, name)
     }
 
-    /// Gives an inode another name.
+    /// Gives an inode a further name.
     pub fn link(&self, inode: &Inode, parent: &Inode, name: &OsStr) -> Result<(), Errno> {
         beneath::linkat(&inode.descriptor, c"", &parent.descriptor, name, AtFlags::EMPTY_PATH)
     }
 
-    /// Removes a name, and the data with the last one.
+    /// Removes a name, and with the last name the data.
     pub fn unlink(&self, parent: &Inode, name: &OsStr) -> Result<(), Errno> {
         let removed = self.peek(parent, name)?;
         beneath::unlinkat(&parent.descriptor, name, AtFlags::empty())?;
@@ -295,7 +297,7 @@ impl Namespace {
         beneath::unlinkat(&parent.descriptor, name, AtFlags::REMOVEDIR)
     }
 
-    /// Gives it another name, in place of whatever has that, unless the flags (`renameat2`) forbid it.
+    /// Renames an entry and replaces an existing one, unless the flags (`renameat2`) forbid it.
     pub fn rename(&self, from: (&Inode, &OsStr), to: (&Inode, &OsStr), flags: u32) -> Result<(), Errno> {
         let replaced = self.peek(to.0, to.1).ok();
         let flags = beneath::RenameFlags::from_bits_retain(flags);
@@ -303,7 +305,7 @@ impl Namespace {
         replaced.map_or(Ok(()), |replaced| self.destroy_if_dead(&replaced))
     }
 
-    /// What a name leads to, without the kernel having to forget it.
+    /// Finds a name without counting a look-up.
     fn peek(&self, parent: &Inode, name: &OsStr) -> Result<Arc<Inode>, Errno> {
         let found = Inode::new(open_name(parent, name)?)?;
         Ok(self.known().get(&found.number).map_or_else(|| Arc::new(found), |known| known.inode.clone()))
@@ -335,7 +337,7 @@ impl Namespace {
         Ok(file)
     }
 
-    /// Closes one handle; the last one of a file without names takes the data with it.
+    /// Closes a handle; the last handle of a file without names removes the data.
     pub fn close(&self, inode: &Inode) -> Result<(), Errno> {
         let mut data = inode.data();
         data.handles -= 1;
@@ -347,7 +349,7 @@ impl Namespace {
         self.destroy_if_dead(inode)
     }
 
-    /// Does something with a file's data, which may not be open.
+    /// Calls `work` with a file's data, which need not be open.
     pub fn with_file<T>(
         &self,
         inode: &Inode,
@@ -360,15 +362,16 @@ impl Namespace {
         result
     }
 
-    /// What a file gets if nobody wishes for anything.
+    /// Returns the layout of a file without a request.
     pub fn default_of(&self, inode: &Inode) -> Result<Layout, Errno> {
         Ok(inode.default_layout()?.unwrap_or_else(|| self.targets.default_layout()))
     }
 
-    /// The bytes of `lustre.lov`: a file's layout, a directory's default.
+    /// Returns the bytes of `lustre.lov`: a file's layout, or a directory's default.
     pub fn lov(&self, inode: &Inode) -> Result<Vec<u8>, Errno> {
         match FileType::from_raw_mode(inode.stat()?.st_mode) {
-            // Not through an open file: of a thousand files that are looked at, none has to be opened.
+            // The attribute is read without opening the file's data: listing a thousand layouts opens no
+            // file.
             FileType::RegularFile => {
                 let layout = inode.own_layout(LAYOUT_XATTR)?.ok_or(Errno::NODATA)?;
                 Ok(layout.encode(inode.id))
@@ -378,7 +381,7 @@ impl Namespace {
         }
     }
 
-    /// Room on all targets together, as the MDT's file system says it of one.
+    /// Returns the room on all targets together, and the inodes of the MDT's file system.
     pub fn room(&self) -> Result<beneath::StatVfs, Errno> {
         let mut sum: Option<beneath::StatVfs> = None;
         for target in self.targets.osts() {
@@ -401,7 +404,7 @@ fn open_name(parent: &Inode, name: &OsStr) -> Result<OwnedFd, Errno> {
     beneath::openat(&parent.descriptor, name, flags, Mode::empty())
 }
 
-/// A name as the kernel gives it.
+/// Converts a name for the kernel.
 pub fn os_name(name: Vec<u8>) -> std::ffi::OsString {
     std::ffi::OsString::from_vec(name)
 }

@@ -1,7 +1,7 @@
-//! An open regular file: its layout, its objects, and its inode at the MDT, which knows the size.
+//! An open regular file: its layout, its objects, and its inode at the MDT, which has the size.
 //!
-//! Shared by all handles of the file. Reads and writes run side by side; giving the file a layout, making a component's
-//! objects and cutting the file exclude them.
+//! All handles of the file share it. Reads and writes run in parallel; giving the file a layout, making a
+//! component's objects and truncating the file exclude them.
 
 use std::fs::File;
 use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -12,9 +12,9 @@ use rustix::io::Errno;
 use crate::lov::{Layout, LovError};
 use crate::targets::{ObjectFile, Targets, errno_of};
 
-/// Where the MDT keeps a file's layout; clients don't see it under this name.
+/// Name of the attribute with a file's layout at the MDT; clients don't see it under this name.
 pub const LAYOUT_XATTR: &str = "trusted.lustre-double.layout";
-/// As large as attributes may be.
+/// The largest size of an attribute.
 const XATTR_BYTES_MAX: usize = 1 << 16;
 
 /// An open regular file.
@@ -24,29 +24,29 @@ pub struct StripedFile {
     inode: File,
     id: u64,
     state: RwLock<State>,
-    /// Held while the size is looked at and set.
+    /// Held while the size is read and set.
     size: Mutex<()>,
 }
 
-/// What is known of the data.
+/// The layout and the open objects.
 #[derive(Default)]
 struct State {
     layout: Option<Layout>,
-    /// For each component; none before it is initialised.
+    /// For each component; `None` before it is initialised.
     objects: Vec<Option<Vec<ObjectFile>>>,
 }
 
-/// What became of a wish for a layout.
+/// The outcome of a request for a layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
-    /// The file has it.
+    /// The file has the layout.
     Granted,
-    /// The file has had a layout before.
+    /// The file had a layout before.
     Late,
 }
 
 impl StripedFile {
-    /// `inode` open for reading and writing; `id` is its number.
+    /// Opens a file; `inode` is open for reading and writing, `id` is its number.
     pub fn open(targets: Arc<Targets>, inode: File, id: u64) -> Result<StripedFile, Errno> {
         let file = StripedFile { targets, inode, id, state: RwLock::default(), size: Mutex::new(()) };
         if let Some(bytes) = stored(&file.inode, LAYOUT_XATTR)? {
@@ -62,7 +62,8 @@ impl StripedFile {
         Ok(file)
     }
 
-    /// Gives it a layout, unless it has one; the first component's objects are made at once, as at an MDS.
+    /// Gives the file a layout, unless it has one; the first component's objects are made at once, as by an
+    /// MDS.
     pub fn give_layout(&self, layout: Layout) -> Result<Wish, Errno> {
         let mut state = self.state_mut();
         if state.layout.is_some() {
@@ -76,7 +77,7 @@ impl StripedFile {
         made.map(|()| Wish::Granted)
     }
 
-    /// The bytes of its `lustre.lov`, if it has a layout.
+    /// Returns the bytes of its `lustre.lov`, if it has a layout.
     pub fn lov(&self) -> Option<Vec<u8>> {
         self.state().layout.as_ref().map(|layout| layout.encode(self.id))
     }
@@ -92,12 +93,12 @@ impl StripedFile {
         fsetxattr(&self.inode, LAYOUT_XATTR, &layout.encode(self.id), XattrFlags::empty())
     }
 
-    /// How long it is.
+    /// Returns the file's size.
     pub fn size(&self) -> Result<u64, Errno> {
         self.inode.metadata().map(|metadata| metadata.len()).map_err(errno_of)
     }
 
-    /// At most `bytes` from `offset`, fewer only at the end of the file.
+    /// Reads at most `bytes` from `offset`, fewer only at the end of the file.
     pub fn read(&self, offset: u64, bytes: u64) -> Result<Vec<u8>, Errno> {
         let end = offset.saturating_add(bytes).min(self.size()?).max(offset);
         let mut buffer = vec![0; (end - offset) as usize];
@@ -111,7 +112,7 @@ impl StripedFile {
         Ok(buffer)
     }
 
-    /// Writes everything; of nothing, nothing changes.
+    /// Writes all data; without data nothing changes.
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<(), Errno> {
         if data.is_empty() {
             return Ok(());
@@ -126,7 +127,7 @@ impl StripedFile {
         self.written_to(end)
     }
 
-    /// The state with objects wherever something will be written.
+    /// Returns the state after all objects of the range were made.
     fn state_for_writing(&self, offset: u64, end: u64) -> Result<RwLockReadGuard<'_, State>, Errno> {
         loop {
             let state = self.state();
@@ -145,13 +146,13 @@ impl StripedFile {
         self.inode.set_len(bytes).map_err(errno_of)
     }
 
-    /// Makes it longer, if it is shorter.
+    /// Extends the file, if it is shorter.
     pub fn extend(&self, bytes: u64) -> Result<(), Errno> {
         let _alone = self.size.lock().expect("never poisoned: nothing panics");
         if bytes > self.size()? { self.set_size(bytes) } else { Ok(()) }
     }
 
-    /// Cuts or extends it; what is new is zeros.
+    /// Truncates or extends the file; the new part is zeros.
     pub fn truncate(&self, bytes: u64) -> Result<(), Errno> {
         let state = self.state_mut();
         if bytes < self.size()? {
@@ -160,7 +161,7 @@ impl StripedFile {
         self.set_size(bytes)
     }
 
-    /// To stable storage, objects first.
+    /// Syncs the file to stable storage, objects first.
     pub fn sync(&self) -> Result<(), Errno> {
         self.state().objects.iter().flatten().flatten().try_for_each(ObjectFile::sync)?;
         self.inode.sync_all().map_err(errno_of)
@@ -183,8 +184,8 @@ impl StripedFile {
 }
 
 impl State {
-    /// Calls `work` for each run of bytes of one object: the object (none in what is not initialised), the offset in
-    /// it and in the file, and how many.
+    /// Calls `work` for each run of bytes of one object: the object (`None` in a component that is not
+    /// initialised), the offset in the object and in the file, and the number of bytes.
     fn for_pieces(
         &self,
         offset: u64,
@@ -206,13 +207,14 @@ impl State {
         Ok(())
     }
 
-    /// The first component of a range that has no objects yet.
+    /// Returns the first component of a range that has no objects yet.
     fn missing_component(&self, offset: u64, end: u64) -> Result<Option<usize>, Errno> {
-        // Lustre's answer for a file without layout (`lov_io_init_empty`): one opened with O_LOV_DELAY_CREATE.
+        // Lustre's error for a file without layout (`lov_io_init_empty`), such as a file opened with
+        // O_LOV_DELAY_CREATE.
         let layout = self.layout.as_ref().ok_or(Errno::BADF)?;
         let mut at = offset;
         while at < end {
-            // A composite layout that stops before the end of the file.
+            // A composite layout may end before the file does.
             let index = layout.component_at(at).ok_or(Errno::NODATA)?;
             if !layout.components[index].initialised {
                 return Ok(Some(index));
@@ -227,7 +229,7 @@ impl State {
         for (component, objects) in components.zip(&self.objects) {
             let (Some(cut), Some(objects)) = (component.cut(), objects) else { continue };
             for (stripe, object) in objects.iter().enumerate() {
-                // What lies behind the component's end was never there.
+                // An object has no data beyond its component's end.
                 object.truncate(cut.object_bytes(stripe, bytes.min(component.end)))?;
             }
         }
@@ -235,7 +237,7 @@ impl State {
     }
 }
 
-/// An attribute's value, if it is there.
+/// Returns an attribute's value, if it exists.
 pub fn stored(file: &File, name: &str) -> Result<Option<Vec<u8>>, Errno> {
     let mut value = vec![0; XATTR_BYTES_MAX];
     match fgetxattr(file, name, &mut value) {
@@ -278,7 +280,7 @@ mod tests {
     }
 
     impl World {
-        /// Nothing where this user may not keep attributes of the MDT's.
+        /// Returns a file; `None` if this user may not set the MDT's attributes.
         fn file(&self, name: &str) -> Option<StripedFile> {
             let path = self.root.path().join(name);
             let inode =
@@ -355,7 +357,7 @@ mod tests {
             let Some(mut file) = world.file("f") else { return Ok(()) };
             let layout = if composite { world.composite() } else { world.targets.default_layout() };
             match file.give_layout(layout) {
-                // Not every file system reads and writes directly.
+                // Some file systems have no direct I/O.
                 Err(Errno::INVAL) if direct => return Ok(()),
                 given => prop_assert_eq!(given, Ok(Wish::Granted)),
             }

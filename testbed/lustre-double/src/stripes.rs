@@ -1,9 +1,9 @@
-//! RAID 0 arithmetic: which bytes of a file lie where in which object.
+//! RAID 0 arithmetic: the object and the offset of each byte of a file.
 //!
-//! Pure. Offsets are the file's, also in a component that does not begin at 0: Lustre cuts the whole file as if the
-//! component were everywhere, so that objects of later components begin with a hole.
+//! Pure. Offsets are the file's, also in a component that does not begin at 0: Lustre cuts the whole file as
+//! if the component were everywhere, so that objects of later components begin with a hole.
 
-/// How a file, or a component of it, is cut.
+/// The striping of a file, or of one component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
     /// Bytes of one stripe; at least 1.
@@ -15,18 +15,18 @@ pub struct Cut {
 /// A run of bytes in one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Which of the component's objects.
+    /// Index of the object in the component.
     pub stripe: usize,
-    /// Where in the object.
+    /// Offset in the object.
     pub object_offset: u64,
-    /// Where in the file.
+    /// Offset in the file.
     pub file_offset: u64,
-    /// At least 1.
+    /// Number of bytes; at least 1.
     pub bytes: u64,
 }
 
 impl Cut {
-    /// The pieces of `start..end`, in the file's order.
+    /// Returns the pieces of `start..end`, in the file's order.
     pub fn pieces(self, start: u64, end: u64) -> impl Iterator<Item = Piece> {
         let mut at = start;
         std::iter::from_fn(move || {
@@ -40,7 +40,7 @@ impl Cut {
 
     fn piece_at(self, at: u64, end: u64) -> Piece {
         let (block, within) = (at / self.stripe_bytes, at % self.stripe_bytes);
-        // With a single object every stripe follows the one before.
+        // In a single object the stripes are contiguous.
         let room = if self.stripe_count == 1 { u64::MAX } else { self.stripe_bytes - within };
         Piece {
             stripe: (block % self.stripe_count) as usize,
@@ -50,7 +50,7 @@ impl Cut {
         }
     }
 
-    /// How long an object is when the file ends at `file_bytes`.
+    /// Returns the length of an object when the file ends at `file_bytes`.
     pub fn object_bytes(self, stripe: usize, file_bytes: u64) -> u64 {
         let round = self.stripe_bytes * self.stripe_count;
         let (whole_rounds, rest) = (file_bytes / round, file_bytes % round);

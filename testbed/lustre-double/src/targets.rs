@@ -1,6 +1,6 @@
 //! The targets: a directory each, which holds objects, and the choice of targets for new files.
 //!
-//! Requests of all threads come here; a target's injected delay is slept in the thread of the request.
+//! All threads call it; a request's thread sleeps for the target's injected delay.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -18,22 +18,22 @@ use rustix::io::Errno;
 
 use crate::lov::{ALL_TARGETS, ANY_TARGET, Component, Layout, Object, Pattern};
 
-/// What `O_DIRECT` may ask offsets, lengths and addresses to be multiples of.
+/// Alignment of offsets, lengths and addresses that `O_DIRECT` may require.
 const ALIGNMENT: u64 = 4096;
 
-/// A directory of objects and what it is made to do.
+/// A directory of objects, with its injected delay.
 pub struct Target {
     directory: PathBuf,
     direct: bool,
-    /// Slept before each read and write.
+    /// Time to sleep before each read and write.
     pub delay_ms: AtomicU64,
-    /// What went through, for those who want to see the balance.
+    /// Bytes that were read, by which tests check the balance.
     pub bytes_read: AtomicU64,
-    /// As above.
+    /// Bytes that were written.
     pub bytes_written: AtomicU64,
 }
 
-/// What new files get where nobody wishes anything.
+/// The striping of new files without a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Defaults {
     /// Bytes of a stripe.
@@ -54,25 +54,25 @@ pub struct Targets {
 }
 
 impl Targets {
-    /// The pools' targets have to exist.
+    /// Creates the targets. Those that the pools name must exist.
     pub fn new(
         osts: Vec<Target>,
         mdt: Target,
         pools: BTreeMap<String, Vec<u32>>,
         defaults: Defaults,
     ) -> Targets {
-        // Names are never given twice, also not by the next run over the same directories.
+        // IDs are never reused, not even by the next run over the same directories.
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let next_id = AtomicU64::new(now.as_nanos() as u64);
         Targets { osts, mdt, pools, defaults, next_target: AtomicUsize::new(0), next_id }
     }
 
-    /// The OSTs, by index.
+    /// Returns the OSTs, by index.
     pub fn osts(&self) -> &[Target] {
         &self.osts
     }
 
-    /// What a file gets in a directory without a default of its own.
+    /// Returns the layout of a file in a directory without a default.
     pub fn default_layout(&self) -> Layout {
         Layout::plain(Component {
             start: 0,
@@ -88,7 +88,7 @@ impl Targets {
         })
     }
 
-    /// Whether this file system has what a wish names.
+    /// Returns true if this file system has all targets and pools that the layout names.
     pub fn can_have(&self, layout: &Layout) -> bool {
         layout.components.iter().all(|component| {
             let Some(members) = self.members(&component.pool) else { return false };
@@ -98,7 +98,7 @@ impl Targets {
         })
     }
 
-    /// A pool's targets; with an empty name, all.
+    /// Returns a pool's targets; with an empty name, all.
     fn members(&self, pool: &str) -> Option<Vec<u32>> {
         match pool {
             "" => Some((0..self.osts.len() as u32).collect()),
@@ -106,7 +106,7 @@ impl Targets {
         }
     }
 
-    /// Makes a component's objects, on targets in turn if nobody wished for some.
+    /// Makes a component's objects, on targets in turn without a request.
     pub fn initialise(&self, component: &mut Component, file_id: u64) -> Result<(), Errno> {
         if component.stripe_bytes == 0 {
             component.stripe_bytes = self.defaults.stripe_bytes;
@@ -164,18 +164,18 @@ impl Targets {
     }
 
     fn ost(&self, object: Object) -> Result<&Target, Errno> {
-        // A layout of an earlier run with more targets.
+        // The layout may be from an earlier run with more targets.
         self.osts.get(object.target as usize).ok_or(Errno::IO)
     }
 
-    /// The target that an open object lies on.
+    /// Returns the target that an open object lies on.
     pub fn target_of(&self, object: &ObjectFile) -> &Target {
         object.target.and_then(|target| self.osts.get(target as usize)).unwrap_or(&self.mdt)
     }
 }
 
 impl Target {
-    /// Takes a directory, made if it is missing, as a target; `direct`: past the page cache.
+    /// Makes a target of a directory, which is created if it is missing; `direct` bypasses the page cache.
     pub fn new(directory: &Path, direct: bool) -> io::Result<Target> {
         fs::create_dir_all(directory)?;
         Ok(Target {
@@ -187,7 +187,7 @@ impl Target {
         })
     }
 
-    /// Where it lies.
+    /// Returns its directory.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
@@ -224,7 +224,7 @@ impl Target {
         }
     }
 
-    /// Fills `buffer`; what the object doesn't have is zeros.
+    /// Fills `buffer`; bytes that the object doesn't have are zeros.
     pub fn read(&self, object: &ObjectFile, buffer: &mut [u8], offset: u64) -> Result<(), Errno> {
         self.sleep();
         self.bytes_read.fetch_add(buffer.len() as u64, Relaxed);
@@ -246,7 +246,7 @@ impl Target {
             return object.file.write_all_at(data, offset).map_err(errno_of);
         }
         let is_whole = offset.is_multiple_of(ALIGNMENT) && (data.len() as u64).is_multiple_of(ALIGNMENT);
-        // The file's size is the MDT's to know: what follows the data in its last block is zeros.
+        // The MDT has the file's size: the rest of the last block after the data is zeros.
         let _alone =
             (!is_whole).then(|| object.partial_blocks.lock().expect("never poisoned: nothing panics"));
         with_blocks(offset, data.len(), |blocks, from, within| {
@@ -261,27 +261,28 @@ impl Target {
 
 /// An open object.
 pub struct ObjectFile {
-    /// The OST, or none on the metadata target.
+    /// The OST, or `None` on the metadata target.
     target: Option<u32>,
     file: File,
     direct: bool,
-    /// Held from reading to writing a block of which only a part is new.
+    /// Held from reading to writing a block that is written in part.
     partial_blocks: Mutex<()>,
 }
 
 impl ObjectFile {
-    /// Cuts it; it may have been shorter.
+    /// Truncates the object; it may have been shorter.
     pub fn truncate(&self, bytes: u64) -> Result<(), Errno> {
         self.file.set_len(bytes).map_err(errno_of)
     }
 
-    /// To stable storage.
+    /// Syncs the object to stable storage.
     pub fn sync(&self) -> Result<(), Errno> {
         self.file.sync_data().map_err(errno_of)
     }
 }
 
-/// Gives `work` a buffer for the whole blocks around a range, where they begin, and where in them the range does.
+/// Calls `work` with a buffer for the whole blocks around a range, the blocks' offset, and the range's offset
+/// in the buffer.
 fn with_blocks(
     offset: u64,
     bytes: usize,
@@ -311,7 +312,7 @@ fn fill(file: &File, buffer: &mut [u8], offset: u64) -> Result<(), Errno> {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(errno_of(error)),
         }
-        // The end of an object need not be a block's: what follows it can't be asked for directly.
+        // The end of an object need not be aligned, and a direct read can't continue there.
         if !filled.is_multiple_of(ALIGNMENT as usize) && filled < buffer.len() {
             break;
         }
@@ -320,7 +321,7 @@ fn fill(file: &File, buffer: &mut [u8], offset: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The kernel's number for what the standard library reports.
+/// Returns the kernel's number for an error of the standard library.
 pub fn errno_of(error: io::Error) -> Errno {
     Errno::from_io_error(&error).unwrap_or(Errno::IO)
 }

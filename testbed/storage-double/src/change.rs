@@ -1,4 +1,4 @@
-//! What is done to an image, as the log keeps it, and which sync makes it durable.
+//! Changes of an image, as the log keeps them, and the sync that makes each durable.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -6,29 +6,29 @@ use std::time::SystemTime;
 use crate::image::{Image, Ino, Name, Node};
 use rustix::fs::FileType;
 
-/// One change of an image, or what is said of changes before it.
+/// One change of an image, or the outcome of a sync of earlier changes.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// Names come and go, all at once; what already has one of the names loses it.
+    /// Names are removed and set, atomically; an existing entry of such a name is replaced.
     Names {
         /// An inode that is made with its first name.
         made: Option<Box<(Ino, Node)>>,
-        /// Names that go, with what they lead to.
+        /// Names that are removed, with their inodes.
         removes: Vec<(Ino, Name, Ino)>,
-        /// Names that come.
+        /// Names that are set.
         sets: Vec<(Ino, Name, Ino)>,
-        /// When.
+        /// Time of the change.
         time: SystemTime,
     },
     /// Bytes are written.
     Write {
         /// The file.
         ino: Ino,
-        /// Where.
+        /// Offset in the file.
         offset: u64,
-        /// What.
+        /// The bytes.
         data: Arc<[u8]>,
-        /// When.
+        /// Time of the change.
         time: SystemTime,
     },
     /// A file gets another size.
@@ -37,35 +37,36 @@ pub enum Change {
         ino: Ino,
         /// Its new size.
         bytes: u64,
-        /// When.
+        /// Time of the change.
         time: SystemTime,
     },
     /// A range becomes zeros.
     Zero {
         /// The file.
         ino: Ino,
-        /// Where it begins.
+        /// Its start.
         offset: u64,
         /// Its length.
         bytes: u64,
-        /// When.
+        /// Time of the change.
         time: SystemTime,
     },
     /// Attributes are set.
     Attributes {
-        /// Whose.
+        /// The inode.
         ino: Ino,
-        /// Which.
+        /// The new values.
         set: Attributes,
     },
-    /// A sync succeeded: what it covers is durable from now on.
+    /// A sync succeeded: the changes that it covers are durable from now on.
     Synced {
         /// The file or directory.
         ino: Ino,
         /// `fdatasync`: a file's data and size, not its mode and times.
         data_only: bool,
     },
-    /// A sync failed: what it would have covered may be lost, and no later sync helps, as in Linux.
+    /// A sync failed: the changes that it would have covered may be lost, and no later sync helps, as in
+    /// Linux.
     SyncFailed {
         /// The file or directory.
         ino: Ino,
@@ -81,16 +82,16 @@ pub struct Attributes {
     pub uid: Option<u32>,
     /// The group.
     pub gid: Option<u32>,
-    /// When it was read.
+    /// Time of the last access.
     pub atime: Option<SystemTime>,
-    /// When it was changed.
+    /// Time of the last modification.
     pub mtime: Option<SystemTime>,
-    /// When this was asked for.
+    /// Time of the request.
     pub time: Option<SystemTime>,
 }
 
 impl Attributes {
-    /// Sets them.
+    /// Sets the attributes of an inode.
     pub fn apply(&self, node: &mut Node) {
         let kind = node.kind().as_raw_mode();
         node.mode = self.mode.map_or(node.mode, |mode| kind | (mode & 0o7777));
@@ -102,7 +103,7 @@ impl Attributes {
     }
 }
 
-/// What one sync makes durable.
+/// The part of an inode that a single sync makes durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Covered {
     /// A file's data and size.
@@ -116,16 +117,16 @@ pub enum Covered {
 /// One operation of the log.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// For people: what, and the path.
+    /// For people: the operation, and the path.
     pub label: String,
-    /// What it does.
+    /// The change.
     pub change: Change,
     /// A sync of any of these makes it durable.
     pub covered: Vec<Covered>,
 }
 
 impl Entry {
-    /// Of a change that is about to be applied.
+    /// Creates the entry of a change that is about to be applied.
     pub fn new(image: &Image, label: String, change: Change) -> Entry {
         Entry { label, covered: covered(image, &change), change }
     }
@@ -146,7 +147,7 @@ fn covered(image: &Image, change: &Change) -> Vec<Covered> {
     }
 }
 
-/// Nobody can sync a link or a pipe: their attributes go with the directory's names.
+/// A link or a pipe can't be synced: their attributes become durable with the directory's names.
 fn attributes(image: &Image, ino: Ino) -> Covered {
     match image.node(ino) {
         Ok(node) if !matches!(node.kind(), FileType::RegularFile | FileType::Directory) => {

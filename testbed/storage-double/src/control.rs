@@ -1,22 +1,25 @@
-//! A socket beside the mount, where the double is told what to do: it answers whatever hangs, and while nothing is mounted.
+//! A socket outside the mount that controls the double: it replies while operations hang, and while nothing
+//! is mounted.
 //!
-//! A connection carries one line, and the answer back: lines, and `ok`, or `error: WHY`.
+//! A connection carries one line, and the reply: lines, and `ok`, or `error: WHY`.
 //!
-//! | line | what happens |
+//! | line | effect |
 //! | --- | --- |
-//! | `rule RULE` | one more rule, see `faults` |
-//! | `rules` | the rules, how often they matched and hit, how many operations hang, flipped bits |
-//! | `clear` | no rules; what hangs goes on |
-//! | `release` | what hangs goes on |
+//! | `rule RULE` | adds a rule, see `faults` |
+//! | `rules` | lists the rules, with matches and hits, the number of hanging operations, and flipped bits |
+//! | `clear` | removes all rules; hanging operations continue |
+//! | `release` | hanging operations continue |
 //! | `flip OFFSET BIT PATH` | flips a bit of a file at rest |
-//! | `record` | what is there is durable; the log begins anew |
-//! | `log` | what was done since, a line each |
-//! | `image OPERATIONS SEED DIR` | writes what a power cut after so many operations leaves to an empty directory; answers the weather |
+//! | `record` | makes the present image durable, and begins a new log |
+//! | `log` | lists the operations since then, a line each |
+//! | `image OPERATIONS SEED DIR` | writes the image of a power cut after this number of operations |
 //! | `live DIR` | writes the live image to an empty directory |
-//! | `unmount` | unmounts; what hangs goes on |
+//! | `unmount` | unmounts; hanging operations continue |
 //! | `mount` | mounts again |
-//! | `cut OPERATIONS SEED` | a power cut: unmounts, and mounts what it leaves |
+//! | `cut OPERATIONS SEED` | cuts the power: unmounts, and mounts the image that is left |
 //! | `quit` | unmounts and ends |
+//!
+//! `image` writes to an empty directory, and replies with the weather.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -30,7 +33,7 @@ use crate::plain_directory;
 use crate::power_cut::Weather;
 use crate::station::Station;
 
-/// Answers until somebody says `quit`.
+/// Serves requests until `quit`.
 pub fn serve(listener: &UnixListener, path: &Path, station: &Arc<Station>) {
     let is_over = Arc::new(AtomicBool::new(false));
     for stream in listener.incoming() {
@@ -39,17 +42,17 @@ pub fn serve(listener: &UnixListener, path: &Path, station: &Arc<Station>) {
         }
         let (station, is_over, path) = (station.clone(), is_over.clone(), path.to_owned());
         thread::spawn(move || {
-            // Who hung up doesn't want an answer.
+            // An error means that the client has hung up.
             let _ = stream.and_then(|stream| answer(stream, &station, &is_over));
             if is_over.load(Relaxed) {
-                // Wakes the loop above, which then ends.
+                // The connection wakes the loop above, which then ends.
                 let _ = UnixStream::connect(path);
             }
         });
     }
 }
 
-/// Asks a double for something; its answer.
+/// Sends a request to a double; returns the reply.
 pub fn ask(socket: &Path, line: &str) -> io::Result<String> {
     let mut stream = UnixStream::connect(socket)?;
     writeln!(stream, "{line}")?;
@@ -110,7 +113,7 @@ fn obey(station: &Station, line: &str) -> Result<String, String> {
     Ok(String::new())
 }
 
-/// `OPERATIONS SEED` and what follows: the image, its weather as a line.
+/// Parses `OPERATIONS SEED` and the rest: returns the image, and its weather as a line.
 fn image<'a>(station: &Station, words: &'a str) -> Result<(Image, String, &'a str), String> {
     let (operations, rest) = number(words)?;
     let (seed, rest) = number(rest)?;

@@ -1,5 +1,5 @@
-//! The double itself: the live image, the log of what was done to it since recording began, the faults. It knows nothing
-//! of FUSE. Methods are called on all threads at once.
+//! The double: the live image, the log of its changes since recording began, and the faults. It must not know
+//! FUSE. Methods are called on all threads at once.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -13,29 +13,29 @@ use crate::faults::{Faults, Operation};
 use crate::image::{Contents, Image, Ino, Name, Node};
 use crate::power_cut;
 
-/// `renameat2`: nothing is replaced.
+/// `renameat2`: no entry is replaced.
 pub const RENAME_NOREPLACE: u32 = 1;
-/// `renameat2`: both names go on.
+/// `renameat2`: the names are exchanged.
 pub const RENAME_EXCHANGE: u32 = 2;
 
-/// The file system, whether mounted or not.
+/// The file system, mounted or not.
 pub struct Double {
     state: Mutex<State>,
-    /// What goes wrong.
+    /// The faults to inject.
     pub faults: Faults,
 }
 
 struct State {
     live: Image,
     next_ino: Ino,
-    /// How often the kernel was told of an inode that it did not forget.
+    /// Look-ups of each inode that the kernel has not forgotten.
     lookups: HashMap<Ino, u64>,
     recording: Option<Recording>,
 }
 
-/// Since it began.
+/// A recording since its begin.
 struct Recording {
-    /// Durable as it was then.
+    /// The durable image at its begin.
     base: Image,
     log: Vec<Entry>,
 }
@@ -57,7 +57,7 @@ impl State {
 }
 
 impl Double {
-    /// Over an image.
+    /// Creates a double over an image.
     pub fn new(image: Image) -> Double {
         let next_ino = image.last_ino() + 1;
         let state = State { live: image, next_ino, lookups: HashMap::new(), recording: None };
@@ -68,22 +68,23 @@ impl Double {
         self.state.lock().expect("never poisoned: nothing panics")
     }
 
-    // What is asked of it past the mount.
+    // Requests from the control socket.
 
-    /// What is there is durable, and the log begins.
+    /// Makes the present image durable, and begins the log.
     pub fn record(&self) {
         let state = &mut *self.state();
         state.recording = Some(Recording { base: state.live.clone(), log: Vec::new() });
     }
 
-    /// The log's operations, a line each.
+    /// Returns the log's operations, a line each.
     pub fn log(&self) -> Vec<String> {
         let state = self.state();
         let log = state.recording.iter().flat_map(|recording| &recording.log);
         log.map(|entry| entry.label.clone()).collect()
     }
 
-    /// What a power cut leaves right after so many operations; nothing if there are not so many.
+    /// Returns the image that a power cut leaves right after this number of operations; `None` if the log is
+    /// shorter.
     pub fn image(&self, operations: usize, seed: u64) -> Option<Image> {
         let (base, log) = {
             let state = self.state();
@@ -93,12 +94,12 @@ impl Double {
         Some(power_cut::image_after(&base, &log, seed))
     }
 
-    /// The live image.
+    /// Returns the live image.
     pub fn live(&self) -> Image {
         self.state().live.clone()
     }
 
-    /// Goes on with another image, as after a power cut; nothing may be mounted. The log begins anew if there is one.
+    /// Continues with another image, as after a power cut; nothing may be mounted. A log begins anew.
     pub fn restart(&self, image: Image) {
         let state = &mut *self.state();
         state.next_ino = state.next_ino.max(image.last_ino() + 1);
@@ -116,21 +117,21 @@ impl Double {
         Ok(())
     }
 
-    // What the kernel asks.
+    // Requests from the kernel.
 
-    /// An inode as it is.
+    /// Returns an inode.
     pub fn node(&self, ino: Ino) -> Result<Node, Errno> {
         Ok(self.state().live.node(ino)?.clone())
     }
 
-    /// Finds a name, and is remembered once more.
+    /// Finds a name, and counts one more look-up of its inode.
     pub fn lookup(&self, directory: Ino, name: &[u8]) -> Result<(Ino, Node), Errno> {
         let state = &mut *self.state();
         let ino = state.live.lookup(directory, name)?;
         state.found(ino)
     }
 
-    /// The kernel remembers an inode so many times less.
+    /// Subtracts look-ups of an inode that the kernel forgets.
     pub fn forget(&self, ino: Ino, lookups: u64) {
         let state = &mut *self.state();
         let Some(left) = state.lookups.get_mut(&ino) else { return };
@@ -141,7 +142,7 @@ impl Double {
         }
     }
 
-    /// A directory's names, with what they lead to.
+    /// Returns a directory's names, with their inodes.
     pub fn list(&self, directory: Ino) -> Result<Vec<(Name, Ino, FileType)>, Errno> {
         let state = self.state();
         let names = state.live.names(directory)?;
@@ -150,7 +151,7 @@ impl Double {
         Ok(names.iter().filter_map(listed).collect())
     }
 
-    /// Where a link leads.
+    /// Returns a link's target.
     pub fn link_target(&self, ino: Ino) -> Result<Vec<u8>, Errno> {
         match &self.state().live.node(ino)?.contents {
             Contents::Link(target) => Ok(target.clone()),
@@ -158,7 +159,7 @@ impl Double {
         }
     }
 
-    /// Makes something that belongs to `owner`.
+    /// Makes an entry that belongs to `owner`.
     pub fn make(
         &self,
         operation: Operation,
@@ -184,7 +185,7 @@ impl Double {
         state.found(ino)
     }
 
-    /// Another name.
+    /// Gives an inode a further name.
     pub fn link(&self, ino: Ino, directory: Ino, name: &[u8]) -> Result<(Ino, Node), Errno> {
         let path = self.state().live.path_in(directory, name);
         self.faults.meet(Operation::Link, &path, 0)?;
@@ -198,7 +199,7 @@ impl Double {
         state.found(ino)
     }
 
-    /// Removes a name; the data goes when nobody has it open.
+    /// Removes a name; the data is removed when no handle has it open.
     pub fn remove(&self, operation: Operation, directory: Ino, name: &[u8]) -> Result<(), Errno> {
         let path = self.state().live.path_in(directory, name);
         self.faults.meet(operation, &path, 0)?;
@@ -217,7 +218,7 @@ impl Double {
         Ok(())
     }
 
-    /// Another name in the place of one, and of what has the other.
+    /// Renames an entry, and replaces an existing one.
     pub fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), flags: u32) -> Result<(), Errno> {
         let paths = {
             let state = self.state();
@@ -255,25 +256,25 @@ impl Double {
         Ok(())
     }
 
-    /// Somebody opens a file.
+    /// Opens a file.
     pub fn open(&self, ino: Ino, truncates: bool) -> Result<(), Errno> {
         let path = self.path(ino);
         self.faults.meet(Operation::Open, &path, 0)?;
         if truncates { self.resize(ino, 0) } else { self.node(ino).map(drop) }
     }
 
-    /// Somebody closes one.
+    /// Closes a file.
     pub fn flush(&self, ino: Ino) -> Result<(), Errno> {
         self.faults.meet(Operation::Flush, &self.path(ino), 0).map(drop)
     }
 
-    /// What is there, up to the end.
+    /// Reads data up to the file's end.
     pub fn read(&self, ino: Ino, offset: u64, bytes: usize) -> Result<Vec<u8>, Errno> {
         self.faults.meet(Operation::Read, &self.path(ino), bytes as u64)?;
         Ok(self.state().live.file(ino)?.read(offset, bytes))
     }
 
-    /// All of it, or nothing.
+    /// Writes all data, or none.
     pub fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<(), Errno> {
         let path = self.path(ino);
         let fate = self.faults.meet(Operation::Write, &path, data.len() as u64)?;
@@ -292,7 +293,7 @@ impl Double {
         Ok(())
     }
 
-    /// Another size.
+    /// Sets the size.
     pub fn resize(&self, ino: Ino, bytes: u64) -> Result<(), Errno> {
         let path = self.path(ino);
         self.faults.meet(Operation::Resize, &path, 0)?;
@@ -303,7 +304,7 @@ impl Double {
         Ok(())
     }
 
-    /// Zeros within the size.
+    /// Zeroes a range within the size.
     pub fn zero(&self, ino: Ino, offset: u64, bytes: u64) -> Result<(), Errno> {
         let path = self.path(ino);
         self.faults.meet(Operation::Write, &path, 0)?;
@@ -325,7 +326,7 @@ impl Double {
         Ok(())
     }
 
-    /// Makes durable what was done to a file or directory; after an error it may be lost for ever.
+    /// Makes the changes of a file or directory durable; after an error they may be lost for ever.
     pub fn sync(&self, operation: Operation, ino: Ino, data_only: bool) -> Result<(), Errno> {
         let path = self.path(ino);
         let met = self.faults.meet(operation, &path, 0).map(drop);
@@ -344,7 +345,7 @@ impl Double {
         met
     }
 
-    /// Inodes, and pages of data.
+    /// Returns the number of inodes, and of pages of data.
     pub fn usage(&self) -> (u64, u64) {
         self.state().live.usage()
     }
@@ -355,7 +356,7 @@ impl Double {
 }
 
 impl State {
-    /// What lost a name, unless the kernel may still ask for it.
+    /// Removes an inode that lost its name, unless the kernel may still ask for it.
     fn give_up(&mut self, ino: Ino) {
         if !self.lookups.contains_key(&ino) {
             self.live.remove_nameless(ino);
@@ -383,7 +384,7 @@ fn flip(image: &mut Image, ino: Ino, offset: u64, bit: u8) -> Result<(), Errno> 
     Ok(())
 }
 
-/// As in rules and in the log.
+/// Returns the name in rules and in the log.
 fn word(operation: Operation) -> &'static str {
     match operation {
         Operation::Create => "create",

@@ -1,17 +1,22 @@
-//! Errors, delays, hangs and damage by rule. Called on all threads; who is delayed or hangs holds no lock but its own turn.
+//! Errors, delays, hangs and damage by rule. Called on all threads; an operation that is delayed or hangs
+//! holds no lock.
 //!
 //! A rule is `ACTION:OPERATION`, and `:KEY=VALUE` as often as needed:
 //!
-//! | part | words |
+//! | part | values |
 //! | --- | --- |
-//! | ACTION | an error (`ENOSPC`, `EDQUOT`, `EIO`, `EROFS`, `EACCES`, `ENOMEM`), `delay=MS`, `hang` (until released), `flip` (writes only: a bit of what is stored) |
-//! | OPERATION | `read`, `write`, `sync` (of a file), `syncdir`, `create`, `mkdir`, `symlink`, `link`, `rename`, `unlink`, `rmdir`, `open`, `setattr`, `resize`, `flush` (each close), `any` |
+//! | ACTION | an error, `delay=MS`, `hang` (until released), `flip` (writes only: a bit of the stored data) |
+//! | OPERATION | see below, or `any` |
 //! | `nth=N` | the first match that counts (1) |
-//! | `count=N` | how many from there on, or `all` (1) |
-//! | `every=N` | only each N-th of them (1) |
-//! | `after=BYTES` | only once so many bytes were written to matching paths |
+//! | `count=N` | the number of matches from there on, or `all` (1) |
+//! | `every=N` | only each N-th match (1) |
+//! | `after=BYTES` | only after this number of bytes was written to matching paths |
 //! | `path=TEXT` | only paths that contain it |
 //! | `chance=N` | only one in N, by `seed=S` (0) |
+//!
+//! Errors are `ENOSPC`, `EDQUOT`, `EIO`, `EROFS`, `EACCES` and `ENOMEM`. Operations are `read`, `write`,
+//! `sync` (of a file), `syncdir`, `create`, `mkdir`, `symlink`, `link`, `rename`, `unlink`, `rmdir`, `open`,
+//! `setattr`, `resize` and `flush` (each close).
 
 use std::fmt;
 use std::str::FromStr;
@@ -23,16 +28,16 @@ use rustix::io::Errno;
 
 use crate::power_cut::mix;
 
-/// What a file system is asked to do.
+/// A request to a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Data is read.
     Read,
     /// Data is written.
     Write,
-    /// `fsync`, `fdatasync` of a file.
+    /// `fsync` or `fdatasync` of a file.
     Sync,
-    /// The same of a directory.
+    /// `fsync` or `fdatasync` of a directory.
     SyncDirectory,
     /// A file is made.
     Create,
@@ -97,16 +102,16 @@ enum Action {
     Flip,
 }
 
-/// Which operations something happens to, and what.
+/// A fault, and the operations that it hits.
 #[derive(Clone, Debug)]
 pub struct Rule {
-    /// As it was given.
+    /// The rule as it was given.
     words: String,
     action: Action,
-    /// Nothing: all of them.
+    /// `None` for all.
     operation: Option<Operation>,
     nth: u64,
-    /// Nothing: without end.
+    /// `None` for all.
     count: Option<u64>,
     every: u64,
     after_bytes: u64,
@@ -115,7 +120,7 @@ pub struct Rule {
     seed: u64,
 }
 
-/// Words that are no rule.
+/// A text that is no rule.
 #[derive(Debug, thiserror::Error)]
 #[error("no rule: {0}")]
 pub struct RuleError(String);
@@ -186,7 +191,7 @@ impl Rule {
         Some(())
     }
 
-    /// Whether it means the match of this number, the first being 1.
+    /// Returns true if the rule hits the match of this number, the first being 1.
     fn means(&self, number: u64) -> bool {
         let Some(since) = number.checked_sub(self.nth) else { return false };
         since.is_multiple_of(self.every)
@@ -195,7 +200,7 @@ impl Rule {
     }
 }
 
-/// A rule, and what became of it.
+/// A rule, and its counters.
 #[derive(Debug)]
 struct Active {
     rule: Rule,
@@ -211,7 +216,7 @@ impl fmt::Display for Active {
 }
 
 impl Active {
-    /// What it does to this operation.
+    /// Counts an operation; returns the action if the rule hits it.
     fn meet(&mut self, operation: Operation, path: &str, bytes: u64) -> Option<Action> {
         if !path.contains(&self.rule.path) {
             return None;
@@ -231,14 +236,14 @@ impl Active {
     }
 }
 
-/// What an operation has to do that may go on.
+/// The instructions for an operation that may run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fate {
-    /// Which of its bits to flip, if any: a number that picks it.
+    /// A number that picks the bit to flip; `None` for none.
     pub flip: Option<u64>,
 }
 
-/// All rules that are in force.
+/// All active rules.
 #[derive(Debug, Default)]
 pub struct Faults {
     state: Mutex<State>,
@@ -248,32 +253,32 @@ pub struct Faults {
 #[derive(Debug, Default)]
 struct State {
     rules: Vec<Active>,
-    /// Counts releases: who began to hang before one goes on.
+    /// Number of releases: an operation that began to hang before one continues.
     releases: u64,
     hanging: u64,
-    /// Where bits were flipped.
+    /// Positions of flipped bits.
     flips: Vec<String>,
 }
 
 impl Faults {
-    /// One more rule.
+    /// Adds a rule.
     pub fn add(&self, rule: Rule) {
         self.state().rules.push(Active { rule, matches: 0, hits: 0, written_bytes: 0 });
     }
 
-    /// No rules; who hangs goes on.
+    /// Removes all rules; hanging operations continue.
     pub fn clear(&self) {
         self.state().rules.clear();
         self.release();
     }
 
-    /// Who hangs goes on.
+    /// Lets hanging operations continue.
     pub fn release(&self) {
         self.state().releases += 1;
         self.released.notify_all();
     }
 
-    /// An operation comes: it may wait here, and fail.
+    /// Applies the rules to an operation, which may wait here, and fail.
     pub fn meet(&self, operation: Operation, path: &str, bytes: u64) -> Result<Fate, Errno> {
         let mut state = self.state();
         let actions: Vec<Action> =
@@ -292,12 +297,13 @@ impl Faults {
         Ok(fate)
     }
 
-    /// A bit was flipped there.
+    /// Records a flipped bit.
     pub fn flipped(&self, path: &str, offset: u64, bit: u8) {
         self.state().flips.push(format!("flipped {offset} {bit} {path}"));
     }
 
-    /// Lines: the rules with how often they matched and hit, who hangs, the flipped bits.
+    /// Returns lines: the rules with their matches and hits, the number of hanging operations, the flipped
+    /// bits.
     pub fn report(&self) -> String {
         let state = self.state();
         let rules = state.rules.iter().map(|rule| format!("{rule}\n"));
@@ -323,7 +329,7 @@ impl Faults {
 mod tests {
     use super::*;
 
-    /// The numbers of the writes of 10 bytes, of twenty, that a rule makes fail.
+    /// Returns the numbers of those of twenty writes of 10 bytes that a rule makes fail.
     fn failing(rule: &str) -> Vec<u64> {
         let faults = Faults::default();
         faults.add(rule.parse().unwrap());

@@ -1,4 +1,5 @@
-//! A file system in memory: inodes, names, data. Pure; both the live image and what a power cut leaves are one.
+//! A file system in memory: inodes, names, data. Pure; the live image and the image after a power cut are
+//! both of this type.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::SystemTime;
@@ -17,14 +18,14 @@ pub type Name = Vec<u8>;
 /// The root directory's number.
 pub const ROOT: Ino = 1;
 
-/// What an inode holds.
+/// The contents of an inode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Contents {
     /// A regular file's bytes.
     File(Pages),
     /// A directory's names.
     Directory(BTreeMap<Name, Ino>),
-    /// Where a symbolic link leads.
+    /// A symbolic link's target.
     Link(Vec<u8>),
     /// A pipe, socket or device, with its number.
     Special(u32),
@@ -33,7 +34,7 @@ pub enum Contents {
 /// An inode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// What it holds.
+    /// Its contents.
     pub contents: Contents,
     /// Its type and permission bits, as in `st_mode`.
     pub mode: u32,
@@ -41,32 +42,32 @@ pub struct Node {
     pub uid: u32,
     /// Its group.
     pub gid: u32,
-    /// When it was read, as far as somebody set it.
+    /// Time of the last access, if it was set.
     pub atime: SystemTime,
-    /// When its contents changed.
+    /// Time of the last change of its contents.
     pub mtime: SystemTime,
-    /// When anything of it changed.
+    /// Time of the last change of its contents or attributes.
     pub ctime: SystemTime,
-    /// How many names it has.
+    /// The number of its names.
     pub links: u32,
-    /// Where it was named last, for people.
+    /// The directory and the name that it got last, for people.
     pub home: (Ino, Name),
 }
 
 impl Node {
-    /// A new one without a name.
+    /// Creates an inode without a name.
     pub fn new(contents: Contents, mode: u32, owner: (u32, u32), now: SystemTime) -> Node {
         let home = (ROOT, Name::new());
         let (uid, gid) = owner;
         Node { contents, mode, uid, gid, atime: now, mtime: now, ctime: now, links: 0, home }
     }
 
-    /// Its kind.
+    /// Returns its kind.
     pub fn kind(&self) -> FileType {
         FileType::from_raw_mode(self.mode)
     }
 
-    /// Its size, as `stat` says it.
+    /// Returns its size, as `stat` has it.
     pub fn bytes(&self) -> u64 {
         match &self.contents {
             Contents::File(pages) => pages.bytes(),
@@ -83,24 +84,24 @@ pub struct Image {
 }
 
 impl Image {
-    /// With an empty root directory.
+    /// Creates an image with an empty root directory.
     pub fn new(now: SystemTime) -> Image {
         let mode = FileType::Directory.as_raw_mode() | 0o755;
         let root = Node::new(Contents::Directory(BTreeMap::new()), mode, (0, 0), now);
         Image { nodes: HashMap::from([(ROOT, Node { links: 1, ..root })]) }
     }
 
-    /// An inode.
+    /// Returns an inode.
     pub fn node(&self, ino: Ino) -> Result<&Node, Errno> {
         self.nodes.get(&ino).ok_or(Errno::STALE)
     }
 
-    /// An inode that is changed past the log.
+    /// Returns an inode, to be changed past the log.
     pub fn node_mut(&mut self, ino: Ino) -> Result<&mut Node, Errno> {
         self.nodes.get_mut(&ino).ok_or(Errno::STALE)
     }
 
-    /// A file's bytes.
+    /// Returns a file's bytes.
     pub fn file(&self, ino: Ino) -> Result<&Pages, Errno> {
         match &self.node(ino)?.contents {
             Contents::File(pages) => Ok(pages),
@@ -109,7 +110,7 @@ impl Image {
         }
     }
 
-    /// A directory's names.
+    /// Returns a directory's names.
     pub fn names(&self, directory: Ino) -> Result<&BTreeMap<Name, Ino>, Errno> {
         match &self.node(directory)?.contents {
             Contents::Directory(names) => Ok(names),
@@ -117,22 +118,22 @@ impl Image {
         }
     }
 
-    /// What a name leads to.
+    /// Returns the inode of a name.
     pub fn lookup(&self, directory: Ino, name: &[u8]) -> Result<Ino, Errno> {
         self.names(directory)?.get(name).copied().ok_or(Errno::NOENT)
     }
 
-    /// What a path from the root leads to; links are not followed.
+    /// Returns the inode of a path from the root; links are not followed.
     pub fn resolve(&self, path: &str) -> Result<Ino, Errno> {
         let mut parts = path.split('/').filter(|part| !part.is_empty());
         parts.try_fold(ROOT, |directory, part| self.lookup(directory, part.as_bytes()))
     }
 
-    /// A path that leads to it, or led to it last: for people, with odd bytes as `\xNN`.
+    /// Returns a path that leads to the inode, or led to it last: for people, with odd bytes as `\xNN`.
     pub fn path(&self, ino: Ino) -> String {
         let mut parts = Vec::new();
         let mut at = ino;
-        // Bounded: no path is longer than PATH_MAX.
+        // The loop is bounded: no path is longer than PATH_MAX.
         while at != ROOT && parts.len() < 4096 {
             let Some(node) = self.nodes.get(&at) else { break };
             parts.push(node.home.1.escape_ascii().to_string());
@@ -142,36 +143,36 @@ impl Image {
         parts.join("/")
     }
 
-    /// The path of a name in a directory, which it need not have.
+    /// Returns the path of a name in a directory, which it need not have.
     pub fn path_in(&self, directory: Ino, name: &[u8]) -> String {
         let (directory, name) = (self.path(directory), name.escape_ascii().to_string());
         if directory.is_empty() { name } else { format!("{directory}/{name}") }
     }
 
-    /// The largest number given.
+    /// Returns the largest number in use.
     pub fn last_ino(&self) -> Ino {
         self.nodes.keys().copied().max().unwrap_or(ROOT)
     }
 
-    /// How many inodes there are, and pages that aren't holes.
+    /// Returns the number of inodes, and of pages that aren't holes.
     pub fn usage(&self) -> (u64, u64) {
         let pages = |node: &Node| if let Contents::File(pages) = &node.contents { pages.count() } else { 0 };
         (self.nodes.len() as u64, self.nodes.values().map(pages).sum())
     }
 
-    /// Gives up an inode that has no name.
+    /// Removes an inode that has no name.
     pub fn remove_nameless(&mut self, ino: Ino) {
         if self.nodes.get(&ino).is_some_and(|node| node.links == 0) {
             self.nodes.remove(&ino);
         }
     }
 
-    /// Gives up all inodes that have no name, as mounting does after a power cut.
+    /// Removes all inodes that have no name, as mounting does after a power cut.
     pub fn remove_all_nameless(&mut self) {
         self.nodes.retain(|_, node| node.links > 0);
     }
 
-    /// Does what was asked for, in full.
+    /// Applies a change in full.
     pub fn apply(&mut self, change: &Change) {
         match change {
             Change::Names { made, removes, sets, time } => {
@@ -224,7 +225,7 @@ impl Image {
         }
     }
 
-    /// In place of what has the name.
+    /// Sets a name, and replaces an existing entry.
     fn name(&mut self, directory: Ino, name: &Name, ino: Ino) {
         let Some(Node { contents: Contents::Directory(names), .. }) = self.nodes.get_mut(&directory) else {
             return;
@@ -237,7 +238,7 @@ impl Image {
         self.unlink(replaced);
     }
 
-    /// If it still leads there, which it may not if the disk missed changes.
+    /// Removes a name if it still leads to the inode, which it may not if the disk missed changes.
     fn unname(&mut self, directory: Ino, name: &Name, ino: Ino) {
         let Some(Node { contents: Contents::Directory(names), .. }) = self.nodes.get_mut(&directory) else {
             return;

@@ -1,6 +1,6 @@
-//! A test double of storage that loses power and fails: a FUSE file system in memory with a live image, a log of all that
-//! changes it, and so an image that a power cut would leave after each operation; and errors, delays, hangs and flipped bits
-//! by rule. `docs/testing-faults.md` has the model.
+//! A test double of storage that loses power and fails: a FUSE file system in memory with a live image, a log
+//! of all changes, and so the image that a power cut would leave after each operation; and errors, delays,
+//! hangs and flipped bits by rule. `docs/testing-faults.md` has the model.
 
 mod change;
 mod control;
@@ -41,13 +41,13 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Mount it and serve until told to quit, or SIGTERM, SIGINT
+    /// Mount it and serve until `quit`, SIGTERM or SIGINT
     Serve(Serve),
-    /// Ask a running one, as src/control.rs has it: `ask SOCKET rule EIO:sync:nth=3`
+    /// Send a request to a running double, as src/control.rs has it: `ask SOCKET rule EIO:sync:nth=3`
     Ask {
         /// Its control socket
         socket: PathBuf,
-        /// What to do
+        /// The request
         #[arg(required = true)]
         words: Vec<String>,
     },
@@ -55,16 +55,16 @@ enum Command {
 
 #[derive(clap::Args)]
 struct Serve {
-    /// The control socket, which is made
+    /// Path of the control socket, which is created
     #[arg(long, value_name = "SOCKET")]
     control: PathBuf,
-    /// What is in it at first: a copy of this directory
+    /// Initial contents: a copy of this directory
     #[arg(long, value_name = "DIR")]
     from: Option<PathBuf>,
-    /// Log all operations from the start; what is there at first is durable. Keeps all data that is written
+    /// Log all operations from the start; the initial contents are durable. Keeps all data that is written
     #[arg(long)]
     record: bool,
-    /// Read past the kernel's page cache, so that every read comes here
+    /// Bypass the kernel's page cache, so that every read arrives at the double
     #[arg(long)]
     direct: bool,
     /// A rule of src/faults.rs, such as ENOSPC:write:after=1048576:count=all; can be given again
@@ -73,7 +73,7 @@ struct Serve {
     /// Requests served at once; each that hangs takes one
     #[arg(long, default_value_t = 16)]
     threads: usize,
-    /// Where to mount it
+    /// Directory to mount it at
     mount_point: PathBuf,
 }
 
@@ -101,7 +101,7 @@ fn ask(socket: &std::path::Path, words: &[String]) -> io::Result<()> {
 }
 
 fn serve(arguments: Serve) -> io::Result<()> {
-    // Modes come from clients as they are to be.
+    // The modes from clients are final.
     rustix::process::umask(Mode::empty());
     let image = match &arguments.from {
         Some(directory) => plain_directory::read(directory)?,
@@ -116,7 +116,7 @@ fn serve(arguments: Serve) -> io::Result<()> {
     }
     let station = Arc::new(Station::new(double, &arguments.mount_point, arguments.direct, arguments.threads));
     let listener = UnixListener::bind(&arguments.control)?;
-    // Before anybody can see it mounted, and so end it.
+    // Signals are caught before others can see the mount, and so end the double.
     let signals = Signals::new([SIGTERM, SIGINT])?;
     station.mount()?;
     quit_on_signals(signals, station.clone(), arguments.control.clone());
@@ -124,13 +124,13 @@ fn serve(arguments: Serve) -> io::Result<()> {
     std::fs::remove_file(&arguments.control)
 }
 
-/// Unmounts and ends, whatever became of the socket.
+/// Unmounts and ends, even if the socket is gone.
 fn quit_on_signals(mut signals: Signals, station: Arc<Station>, socket: PathBuf) {
     thread::spawn(move || {
         for _ in signals.forever() {
             match station.unmount() {
                 Ok(()) => {
-                    // Where it is gone already there is nothing to remove.
+                    // There may be no socket to remove.
                     let _ = std::fs::remove_file(&socket);
                     std::process::exit(0);
                 }

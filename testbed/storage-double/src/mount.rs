@@ -1,7 +1,8 @@
-//! What the kernel asks, answered by the double. Methods are called on all threads at once; they only translate.
+//! The kernel's requests, answered by the double. Methods are called on all threads at once; they only
+//! convert arguments.
 //!
-//! Files are read and written through the kernel's page cache, and closing leaves it alone: bits that are flipped at rest
-//! are seen only by who reads past it. `O_TMPFILE` is refused, since fuser 0.18 does not know it.
+//! Files are read and written through the kernel's page cache, which closing does not drop: only readers past
+//! the cache see bits that are flipped at rest. `O_TMPFILE` is refused, since fuser 0.18 does not know it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
@@ -32,16 +33,16 @@ use crate::pages::{PAGE_BYTES, Pages};
 const O_TRUNC: i32 = 0o1000;
 const KEEP_SIZE: i32 = 1;
 const PUNCH_HOLE: i32 = 2;
-/// What `statfs` says that there is, in pages: 1 TiB.
+/// Pages that `statfs` reports: 1 TiB.
 const TOTAL_PAGES: u64 = 1 << 28;
 const TOTAL_INODES: u64 = 1 << 32;
 
 /// A double for fuser.
 pub struct Mount {
     double: Arc<Double>,
-    /// Past the page cache: every read is asked for.
+    /// True to bypass the page cache: every read arrives.
     is_direct: bool,
-    /// Names of the directories that are open, as they were when they were opened.
+    /// Names of the open directories, as they were when they were opened.
     directories: Mutex<HashMap<u64, Arc<Vec<Listed>>>>,
     next_handle: AtomicU64,
 }
@@ -49,7 +50,7 @@ pub struct Mount {
 type Listed = (Vec<u8>, Ino, FileType);
 
 impl Mount {
-    /// Answers from this double.
+    /// Creates a mount that answers from this double.
     pub fn new(double: Arc<Double>, is_direct: bool) -> Mount {
         Mount { double, is_direct, directories: Default::default(), next_handle: AtomicU64::new(1) }
     }
@@ -62,7 +63,7 @@ impl Mount {
         self.directories.lock().expect("never poisoned: nothing panics")
     }
 
-    /// The names of a directory as it is opened, dots first.
+    /// Opens a directory with its present names, dots first.
     fn list(&self, directory: Ino) -> Result<FileHandle, Errno> {
         let dot = |name: &[u8]| (name.to_vec(), directory, FileType::Directory);
         let names = self.double.list(directory)?.into_iter();
@@ -113,7 +114,7 @@ fn attributes_of(ino: Ino, node: &Node) -> FileAttr {
     }
 }
 
-/// A time as system calls take it.
+/// Converts a time for system calls.
 pub fn timespec(time: SystemTime) -> Timespec {
     match time.duration_since(UNIX_EPOCH) {
         Ok(after) => Timespec { tv_sec: after.as_secs() as i64, tv_nsec: after.subsec_nanos().into() },

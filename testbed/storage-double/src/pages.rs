@@ -1,9 +1,9 @@
-//! The bytes of a file, page by page: cheap to clone, holes take nothing. Pure.
+//! The bytes of a file, page by page: cheap to clone, holes take no memory. Pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What a power cut tears: a page reaches the disk or not.
+/// The unit of a torn write: a page reaches the disk or not.
 pub const PAGE_BYTES: usize = 4096;
 
 type Page = [u8; PAGE_BYTES];
@@ -19,15 +19,15 @@ pub struct Pages {
 pub struct Piece {
     /// The page's number.
     pub page: u64,
-    /// Where the part begins in the page.
+    /// Offset of the part in the page.
     pub start: usize,
-    /// Where it begins in the range.
+    /// Offset of the part in the range.
     pub at: usize,
     /// Its length, in bytes.
     pub bytes: usize,
 }
 
-/// Cuts a range of a file at the pages' edges.
+/// Cuts a range of a file at page boundaries.
 pub fn pieces(offset: u64, bytes: usize) -> impl Iterator<Item = Piece> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -41,17 +41,17 @@ pub fn pieces(offset: u64, bytes: usize) -> impl Iterator<Item = Piece> {
 }
 
 impl Pages {
-    /// The file's size.
+    /// Returns the file's size.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// How many pages aren't holes.
+    /// Returns the number of pages that aren't holes.
     pub fn count(&self) -> u64 {
         self.pages.len() as u64
     }
 
-    /// The pages that aren't holes: where each begins, and its bytes, up to the file's end.
+    /// Returns the pages that aren't holes: the offset of each, and its bytes, up to the file's end.
     pub fn filled(&self) -> impl Iterator<Item = (u64, &[u8])> {
         self.pages.iter().filter_map(|(number, page)| {
             let offset = number * PAGE_BYTES as u64;
@@ -60,7 +60,7 @@ impl Pages {
         })
     }
 
-    /// What is there, up to the file's end.
+    /// Reads data up to the file's end.
     pub fn read(&self, offset: u64, bytes: usize) -> Vec<u8> {
         let there = self.bytes.saturating_sub(offset).min(bytes as u64) as usize;
         let mut data = vec![0; there];
@@ -73,7 +73,7 @@ impl Pages {
         data
     }
 
-    /// Writes, beyond the end too.
+    /// Writes data, beyond the end too.
     pub fn write(&mut self, offset: u64, data: &[u8]) {
         for piece in pieces(offset, data.len()) {
             let part = &data[piece.at..piece.at + piece.bytes];
@@ -82,7 +82,7 @@ impl Pages {
         self.bytes = self.bytes.max(offset + data.len() as u64);
     }
 
-    /// Makes the file so long; what is new is zeros.
+    /// Sets the file's size; a new part is zeros.
     pub fn resize(&mut self, bytes: u64) {
         if bytes < self.bytes {
             self.zero(bytes, self.bytes - bytes);
@@ -90,7 +90,7 @@ impl Pages {
         self.bytes = bytes;
     }
 
-    /// Makes a range a hole, as far as it has whole pages, and zeros else. The size stays.
+    /// Makes the whole pages of a range holes, and fills the rest with zeros. The size stays.
     pub fn zero(&mut self, offset: u64, bytes: u64) {
         let end = offset.saturating_add(bytes);
         let touched = self.pages.range(offset / PAGE_BYTES as u64..end.div_ceil(PAGE_BYTES as u64));
@@ -124,7 +124,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Like a vector of bytes, whatever is done to it.
+        /// After any steps the file equals a vector of bytes.
         #[test]
         fn a_file_of_pages_is_a_file(steps in proptest::collection::vec((0..4u8, 0..20_000usize, 1..9_000usize), 1..20)) {
             let (mut pages, mut model) = (Pages::default(), Vec::<u8>::new());

@@ -1,4 +1,4 @@
-//! Images from and to directories of a real file system.
+//! Reads images from directories of a real file system, and writes them there.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File, FileTimes, Metadata, Permissions};
@@ -15,7 +15,7 @@ use crate::image::{Contents, Image, Ino, Name, Node, ROOT};
 use crate::mount::timespec;
 use crate::pages::Pages;
 
-/// The files, directories and links beneath a directory, whose names and times become the image's.
+/// Reads the files, directories and links below a directory, with their names and times.
 pub fn read(directory: &Path) -> io::Result<Image> {
     let mut reading = Reading { image: Image::new(SystemTime::now()), known: HashMap::new(), last: ROOT };
     let root = reading.node(directory, &fs::symlink_metadata(directory)?)?;
@@ -34,7 +34,7 @@ pub fn read(directory: &Path) -> io::Result<Image> {
 
 struct Reading {
     image: Image,
-    /// By device and inode, so that hard links stay what they are.
+    /// The inodes by device and number, so that hard links are kept.
     known: HashMap<(u64, u64), Ino>,
     last: Ino,
 }
@@ -91,7 +91,7 @@ fn pages(path: &Path, bytes: u64) -> io::Result<Pages> {
     Ok(pages)
 }
 
-/// Makes an image's tree in an empty directory, which gets the root's attributes.
+/// Writes an image's tree to an empty directory, which gets the root's attributes.
 pub fn write(image: &Image, directory: &Path) -> io::Result<()> {
     fs::create_dir_all(directory)?;
     if fs::read_dir(directory)?.next().is_some() {
@@ -102,7 +102,7 @@ pub fn write(image: &Image, directory: &Path) -> io::Result<()> {
 
 struct Writing<'a> {
     image: &'a Image,
-    /// Where each inode was written first.
+    /// The first path of each inode.
     written: HashMap<Ino, PathBuf>,
 }
 
@@ -119,7 +119,7 @@ impl Writing<'_> {
     fn entry(&mut self, ino: Ino, path: &Path) -> io::Result<()> {
         let node = self.image.node(ino)?;
         if let Some(first) = self.written.get(&ino) {
-            // A directory has one place; of a rename that half reached the disk, the first that is found.
+            // A directory has one place; after half a rename on the disk, the first that is found.
             return if node.kind() == FileType::Directory { Ok(()) } else { fs::hard_link(first, path) };
         }
         match &node.contents {
@@ -140,7 +140,7 @@ impl Writing<'_> {
     }
 }
 
-/// With its holes.
+/// Writes a file with its holes.
 fn write_pages(file: &File, pages: &Pages) -> io::Result<()> {
     file.set_len(pages.bytes())?;
     pages.filled().try_for_each(|(offset, data)| file.write_all_at(data, offset))

@@ -1,9 +1,10 @@
-//! What a power cut leaves of a log: the durable image. Pure; all chance comes from the seed.
+//! The image that a power cut leaves, from a log. Pure; all chance comes from the seed.
 //!
-//! What was synced is there: a file's data and size up to its last `fsync` or `fdatasync`, its mode and times up to its
-//! last `fsync`, names up to the last `fsync` of their directory. What was not may be there or not, as the weather has it:
-//! writes page by page, sizes apart from the data, a rename as a whole, names before the data that they lead to. That
-//! is the worst that POSIX allows; XFS and ext4 without `auto_da_alloc` come near it.
+//! Synced changes are there: a file's data and size up to its last `fsync` or `fdatasync`, its mode and times
+//! up to its last `fsync`, names up to the last `fsync` of their directory. Other changes may be there or
+//! not, as the weather decides: writes page by page, sizes apart from the data, a rename as a whole, names
+//! before the data of their files. That is the worst that POSIX allows; XFS and ext4 without `auto_da_alloc`
+//! come near it.
 
 use std::collections::HashMap;
 
@@ -11,14 +12,14 @@ use crate::change::{Change, Covered, Entry};
 use crate::image::{Image, Ino};
 use crate::pages::{PAGE_BYTES, pieces};
 
-/// What becomes of what was not synced.
+/// The fate of changes that were not synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weather {
-    /// Nothing of it is there.
+    /// None of them is there.
     Nothing,
-    /// All of it is there: the programs died, the machine did not.
+    /// All of them are there: the programs died, the machine did not.
     Everything,
-    /// All names and attributes are there, no data: sizes may be, and what is in them is zeros.
+    /// All names and attributes are there, but no data: a file may have its size, and holds zeros.
     NamesOnly,
     /// Names and attributes up to some moment, in their order, and any pages: a journaling file system.
     Ordered,
@@ -27,7 +28,7 @@ pub enum Weather {
 }
 
 impl Weather {
-    /// By the seed: all five come in turn.
+    /// Returns the weather of a seed: consecutive seeds have all five.
     pub fn of(seed: u64) -> Weather {
         match seed % 5 {
             0 => Weather::Nothing,
@@ -39,7 +40,7 @@ impl Weather {
     }
 }
 
-/// The image after the power failed right after the last operation of the log.
+/// Returns the image after the power failed right after the last operation of the log.
 pub fn image_after(base: &Image, log: &[Entry], seed: u64) -> Image {
     let durable = durable(log);
     let chance = Chance { seed, weather: Weather::of(seed), logged: log.len() };
@@ -55,7 +56,7 @@ pub fn image_after(base: &Image, log: &[Entry], seed: u64) -> Image {
     disk
 }
 
-/// For each operation, whether a sync made it durable.
+/// Returns for each operation true if a sync made it durable.
 fn durable(log: &[Entry]) -> Vec<bool> {
     let mut durable = vec![false; log.len()];
     let mut waiting: HashMap<Covered, Vec<usize>> = HashMap::new();
@@ -90,7 +91,7 @@ fn covered_by(ino: Ino, data_only: bool) -> Vec<Covered> {
     all
 }
 
-/// What decides on everything that was not synced.
+/// Decides on all changes that were not synced.
 struct Chance {
     seed: u64,
     weather: Weather,
@@ -100,7 +101,7 @@ struct Chance {
 impl Chance {
     fn apply(&self, disk: &mut Image, index: usize, change: &Change) {
         match change {
-            // Whatever names an inode later finds it as it was made.
+            // The inode is made even without its name: a later name finds it new.
             Change::Names { made, .. } if !self.keeps(index) => disk.make(made.as_deref()),
             Change::Names { .. } => disk.apply(change),
             Change::Attributes { .. } if self.keeps(index) => disk.apply(change),
@@ -123,7 +124,7 @@ impl Chance {
         }
     }
 
-    /// Whether a change of names or attributes is there.
+    /// Returns true if a change of names or attributes is there.
     fn keeps(&self, index: usize) -> bool {
         match self.weather {
             Weather::Nothing => false,
@@ -153,13 +154,13 @@ impl Chance {
         self.draw(index as u64 + 1, part) & 1 == 1
     }
 
-    /// The same for the same seed and operation, wherever the cut is.
+    /// Returns the same number for the same seed and operation, independent of the cut.
     fn draw(&self, index: u64, part: u64) -> u64 {
         mix(mix(mix(self.seed) ^ index) ^ part)
     }
 }
 
-/// SplitMix64 (Steele, Lea, Flood 2014): every bit of the answer depends on every bit of the number.
+/// SplitMix64 (Steele, Lea, Flood 2014): every bit of the result depends on every bit of the number.
 pub fn mix(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -184,7 +185,7 @@ mod tests {
     const OLD: &[u8] = &[1; 2 * PAGE_BYTES];
     const NEW: &[u8] = &[2; 3 * PAGE_BYTES];
 
-    /// A directory with an old file `f`, and then the log.
+    /// Returns a directory with an old file `f`, and an empty log.
     fn double() -> Double {
         let double = Double::new(Image::new(SystemTime::UNIX_EPOCH));
         write_file(&double, b"f", OLD);
@@ -203,7 +204,7 @@ mod tests {
         ino
     }
 
-    /// What `name` may hold after a power cut at the end; nothing if it may be missing.
+    /// Returns the possible contents of `name` after a power cut at the end; `None` if it may be missing.
     fn outcomes(double: &Double, name: &[u8]) -> BTreeSet<Option<Vec<u8>>> {
         let read = |image: &Image| {
             let ino = image.lookup(ROOT, name).ok()?;
@@ -280,7 +281,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is done: a cut after which everything reached the disk is the live image, and everybody's links count.
+        /// After any steps, the image of a cut with everything on disk is the live image, and all link counts
+        /// are right.
         #[test]
         fn every_weather_leaves_a_file_system(steps in proptest::collection::vec((0..8u8, 0..4u8, 0..4u8), 1..60), seed in 0..1_000u64) {
             let double = double();
@@ -303,7 +305,7 @@ mod tests {
 
     fn do_something(double: &Double, step: u8, one: &[u8], other: &[u8]) {
         let found = double.lookup(ROOT, one).map(|(ino, _)| ino);
-        // What can't be done is not done.
+        // Steps that fail change nothing.
         let _ = match (step, found) {
             (0, Err(_)) => double.sync(Operation::Sync, create(double, one), true),
             (1, Ok(ino)) => double.write(ino, 5_000, NEW),

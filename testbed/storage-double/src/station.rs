@@ -1,4 +1,4 @@
-//! The double at its mount point: mounted or not, and back. One lock: mounts don't overlap.
+//! The double at its mount point, which can be mounted and unmounted. One lock: mounts don't overlap.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,12 +13,12 @@ use rustix::mount::UnmountFlags;
 use crate::double::Double;
 use crate::mount::Mount;
 
-/// How long somebody may still have something open there.
+/// The longest wait for files that are still open there.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Between two looks.
+/// The pause between two tries.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// A double and where it is mounted.
+/// A double and its mount point.
 pub struct Station {
     /// The double.
     pub double: Arc<Double>,
@@ -29,13 +29,13 @@ pub struct Station {
 }
 
 impl Station {
-    /// Not mounted yet.
+    /// Creates a station that is not mounted yet.
     pub fn new(double: Double, mount_point: &Path, is_direct: bool, threads: usize) -> Station {
         let (double, mount_point) = (Arc::new(double), mount_point.to_owned());
         Station { double, mount_point, is_direct, threads, session: Mutex::default() }
     }
 
-    /// Mounts, unless it is.
+    /// Mounts the double, unless it is mounted.
     pub fn mount(&self) -> io::Result<()> {
         let mut running = self.session();
         if running.is_none() {
@@ -46,7 +46,7 @@ impl Station {
         Ok(())
     }
 
-    /// Unmounts, if it is mounted: an error if somebody stays there. What hangs goes on first.
+    /// Unmounts the double, if it is mounted: an error if it stays busy. Hanging operations continue first.
     pub fn unmount(&self) -> io::Result<()> {
         let mut running = self.session();
         let Some(session) = running.take() else { return Ok(()) };
@@ -62,7 +62,7 @@ impl Station {
         let deadline = Instant::now() + PATIENCE;
         loop {
             match rustix::mount::unmount(&self.mount_point, UnmountFlags::empty()) {
-                // Not mounted: somebody else was faster.
+                // It is not mounted: another process has unmounted it.
                 Ok(()) | Err(Errno::INVAL) => return Ok(()),
                 Err(Errno::BUSY) if Instant::now() < deadline => thread::sleep(PAUSE),
                 Err(errno) => return Err(errno.into()),

@@ -1,10 +1,10 @@
-//! How long every benchmark measures.
+//! The measuring time of every benchmark.
 
 use std::time::Duration;
 
 use criterion::Criterion;
 
-/// Two seconds each after half a second's warm-up: all of them together stay within a few minutes.
+/// Returns two seconds each after half a second's warm-up: all benchmarks together stay within a few minutes.
 pub fn config() -> Criterion {
     Criterion::default()
         .warm_up_time(Duration::from_millis(500))

@@ -1,4 +1,4 @@
-//! `carrack completions`: what a shell needs to complete carrack's command line.
+//! `carrack completions`: scripts by which shells complete carrack's command line.
 
 use std::io::{self, Write};
 
@@ -14,7 +14,7 @@ pub struct CompletionsArgs {
     shell: Shell,
 }
 
-/// Prints them to stdout.
+/// Prints the script to stdout.
 pub fn run(args: &CompletionsArgs) -> Exit {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut config::command(), "carrack", &mut script);

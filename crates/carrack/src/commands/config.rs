@@ -1,4 +1,4 @@
-//! `carrack config`: which options hold, and who says so.
+//! `carrack config`: the options that hold, and their sources.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
@@ -14,8 +14,9 @@ use crate::views::output::written;
 
 /// Show the options that hold, and where they come from
 ///
-/// An option that is not typed comes from, in this order, the environment (CARRACK_BWLIMIT for --bwlimit), a profile (--profile), the user's file
-/// (~/.config/carrack/config.toml, XDG_CONFIG_HOME), the system's (/etc/carrack/config.toml); else it has its default.
+/// An option that is not typed comes from, in this order, the environment (CARRACK_BWLIMIT for --bwlimit), a
+/// profile (--profile), the user's file (~/.config/carrack/config.toml, XDG_CONFIG_HOME), the system's
+/// (/etc/carrack/config.toml); else it has its default.
 #[derive(Debug, Args)]
 pub struct ConfigArgs {
     #[command(subcommand)]
@@ -44,7 +45,7 @@ struct ShowArgs {
     #[arg(long)]
     no_config: bool,
 
-    /// Only options that somebody has set
+    /// Only options that are set
     #[arg(long)]
     set: bool,
 
@@ -52,7 +53,7 @@ struct ShowArgs {
     #[arg(long)]
     json: bool,
 
-    /// What would be typed behind the command
+    /// Options to be taken as typed with the command
     #[arg(last = true, value_name = "OPTIONS", requires = "command")]
     typed: Vec<OsString>,
 }
@@ -65,7 +66,7 @@ struct PathArgs {
     system: bool,
 }
 
-/// Shows them.
+/// Runs the command.
 pub fn run(args: &ConfigArgs) -> Exit {
     let done = match &args.what {
         What::Show(args) => show(args),

@@ -37,12 +37,12 @@ use crate::views::manifest::Manifest;
 use crate::views::page::{Headline, PageView};
 use crate::views::report::{self, JsonView, ListView, Reporter, TalkView, View, Volume};
 
-/// Segments that pass wherever IPv4 does (RFC 9293, 3.7.1), and the data connections of a session that has to be cautious: firewalls
-/// that look into each of them pass few.
+/// Maximum segment size that passes on every IPv4 path (RFC 9293, 3.7.1), and the number of data connections,
+/// of a session in cautious mode: firewalls that inspect each connection pass few.
 const CAUTIOUS_SEGMENT_BYTES: u32 = 536;
 const CAUTIOUS_STREAMS: u16 = 2;
 
-/// Copies.
+/// Runs the copy.
 pub fn run(args: &CpArgs) -> Exit {
     if args.in_background {
         background::leave_terminal();
@@ -54,7 +54,8 @@ pub fn run(args: &CpArgs) -> Exit {
             let conclusion = job.copy(&reporter);
             let was_mistaken = conclusion.came_to_nothing() && !reporter.has_moved();
             let exit = reporter.finish(conclusion);
-            // A word that was mistyped is not worth a note; an earlier run may have left more than this one.
+            // A mistyped command is not worth a record; an earlier run may have left more than the present
+            // one.
             if let Some(noted) =
                 job.noted.filter(|_| exit == Exit::Nothing && was_mistaken && !args.in_background)
             {
@@ -72,7 +73,7 @@ pub fn run(args: &CpArgs) -> Exit {
     }
 }
 
-/// Starts it in the background, if it makes sense.
+/// Starts the copy in the background, if its options are valid.
 fn launch(args: &CpArgs) -> Exit {
     let id = || {
         if let Some(option) = args.transfer.reads_once() {
@@ -98,17 +99,17 @@ fn launch(args: &CpArgs) -> Exit {
     })
 }
 
-/// A command line that makes sense.
+/// A copy with valid options.
 struct Job<'a> {
     args: &'a CpArgs,
     far: Far,
     transfer: Transfer,
     reins: Reins,
-    /// Its note in the register.
+    /// Its record in the register.
     noted: Option<Arc<Mutex<Noted>>>,
 }
 
-/// Options that mean nothing for such a copy.
+/// Refuses options that have no meaning for such a copy.
 fn refuse_nonsense(args: &CpArgs, far: &Far, settings: &Settings) -> Result<(), Trouble> {
     let are_both_far = matches!(far, Far::Both(..));
     if let Some(moment_s) = args.transfer.stop_at.filter(|&moment_s| moment_s <= now_s()) {
@@ -125,7 +126,8 @@ fn refuse_nonsense(args: &CpArgs, far: &Far, settings: &Settings) -> Result<(), 
     refuse_flash_of_daemons(far, &settings.spill)
 }
 
-/// `host:` and `/` are what an unset variable leaves of a path: they are not synced with deletion without a word more.
+/// Refuses sync with deletion for `host:` and `/`, unless it was confirmed: an unset variable leaves such a
+/// path.
 fn refuse_deletion_by_chance(args: &CpArgs, route: &Route) -> Result<(), Trouble> {
     let deletion = args.sync.as_ref().and_then(|sync| sync.deletion.as_ref());
     if deletion.is_none_or(|deletion| deletion.by_empty_sources) {
@@ -137,7 +139,7 @@ fn refuse_deletion_by_chance(args: &CpArgs, route: &Route) -> Result<(), Trouble
     };
     let identity = |path: &Path| Some(path.metadata().ok()?).map(|metadata| (metadata.dev(), metadata.ino()));
     let is_root = |path: &Path| identity(path).is_some_and(|found| Some(found) == identity(Path::new("/")));
-    // What is left of `carrack://host/export/$UNSET/`.
+    // This is `carrack://host/export/$UNSET/` without the variable.
     let is_cut = |path: &Path, end: Option<&FarEnd>| {
         matches!(end, Some(FarEnd::Daemon(_))) && path.as_os_str().as_bytes().ends_with(b"//")
     };
@@ -161,7 +163,7 @@ fn refuse_deletion_by_chance(args: &CpArgs, route: &Route) -> Result<(), Trouble
         .hint("is a variable unset? if that directory is meant, add --delete-all"))
 }
 
-/// A daemon lets no client choose a directory.
+/// Refuses spill directories at a daemon, which lets no client choose a directory.
 fn refuse_flash_of_daemons(far: &Far, spill: &SpillSettings) -> Result<(), Trouble> {
     let (source, sink) = far.ends();
     let is_daemon = |end: Option<&FarEnd>| matches!(end, Some(FarEnd::Daemon(_)));
@@ -189,7 +191,7 @@ impl<'a> Job<'a> {
         settings.begun = begun;
         refuse_nonsense(args, &route.far, &settings).map_err(usage)?;
         refuse_deletion_by_chance(args, &route).map_err(usage)?;
-        // Where both ends are far, there is nothing here to ask for.
+        // Where both ends are far, this process uses no storage targets.
         if !matches!(route.far, Far::Both(..)) && !args.dry_run {
             settings.sharing = sharing(args.transfer.sharer());
         }
@@ -240,7 +242,7 @@ impl<'a> Job<'a> {
         .strict(self.args.transfer.fidelity().strict))
     }
 
-    /// Whether the same command has done so before.
+    /// Returns true if an earlier run of the same command has made the destination.
     fn has_made_destination(&self) -> bool {
         let noted = self.noted.as_ref().map(|noted| noted.lock().unwrap_or_else(PoisonError::into_inner));
         noted.is_some_and(|noted| noted.has_made_destination())
@@ -273,7 +275,7 @@ impl<'a> Job<'a> {
         self.conclude(outcome, |error| far_end::explain(error, left))
     }
 
-    /// Here is only who controls.
+    /// Copies between two far hosts; this process only controls the session.
     fn copy_between(&self, source: &FarEnd, sink: &FarEnd, observer: &Reporter) -> report::Conclusion {
         let mut left: Option<(Left<'_>, Left<'_>)> = None;
         let retry = self.args.transfer.retry;
@@ -293,11 +295,12 @@ impl<'a> Job<'a> {
         })
     }
 
-    /// The transfer as it goes to work now, after what the sessions before have met.
+    /// Returns the transfer for the next session, changed after the failures of earlier sessions.
     fn transfer_by(&self, way: Way, reporter: &Reporter) -> Cow<'_, Transfer> {
         let mut transfer = Cow::Borrowed(&self.transfer);
         if reporter.makes_destination() {
-            // It may be there by now, and no journal may tell that a session before has made it.
+            // It may exist by now, and there may be no journal that shows that an earlier session has made
+            // it.
             transfer.to_mut().spec.no_target_directory = true;
         }
         if way.over_tcp || way.data > DataWay::Usual {
@@ -337,7 +340,7 @@ impl<'a> Job<'a> {
         reach(far, approach, &self.reins)?.ok_or(SessionError::Interrupted)
     }
 
-    /// After a signal the connection's end is no error of its own.
+    /// Concludes the transfer. After a signal the connection's end is not reported as an error.
     fn conclude(
         &self,
         outcome: Outcome,
@@ -370,12 +373,12 @@ impl<'a> Job<'a> {
     }
 }
 
-/// In the register. It is a convenience: where that can't be, the copy goes on without.
+/// Records the copy in the register. The record is a convenience: without it the copy runs all the same.
 fn note(args: &CpArgs, route: &Route) -> Option<Noted> {
     if args.dry_run {
         return None;
     }
-    // A secret is not kept; nor is what came from a pipe, without which the command would be another one.
+    // A secret is not kept; nor is a command that read from a pipe, since it would read other data.
     let arguments = match args.far.daemon.has_open_token() || args.transfer.reads_once().is_some() {
         true => Vec::new(),
         false => without_stop(std::env::args_os()),
@@ -393,7 +396,7 @@ fn note(args: &CpArgs, route: &Route) -> Option<Noted> {
     Copies::of_user()?.begin(id, &arguments, standing).ok()?
 }
 
-/// A command as it is run again: the time at which it was to stop is over by then.
+/// Returns the command for another run: without its stop time, which is over by then.
 fn without_stop(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let (mut kept, mut words) = (Vec::new(), words);
     while let Some(word) = words.next() {
@@ -402,7 +405,7 @@ fn without_stop(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
                 kept.push(word);
                 kept.extend(words.by_ref());
             }
-            // It is run again in the foreground.
+            // The command runs again in the foreground.
             b"--background" | b"--in-background" => {}
             long if long.starts_with(b"--background=") => {}
             b"--stop-at" => drop(words.next()),
@@ -413,12 +416,12 @@ fn without_stop(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
     kept
 }
 
-/// What earlier transfers on this way have found out. It is a convenience, too.
+/// Returns the history of earlier transfers between these ends. It is a convenience, too.
 fn history(route: &Route) -> Option<History> {
     Some(TunerStore::of_user()?.history(Sites::of_route(route)?))
 }
 
-/// How the transfer is known again when the same command is run again.
+/// Returns the identity by which the transfer is recognised when the same command runs again.
 fn identify(
     args: &CpArgs,
     route: &Route,
@@ -445,7 +448,7 @@ fn begin_manifest(path: &Path) -> Result<Manifest, (Trouble, Exit)> {
     })
 }
 
-/// The command's.
+/// Returns the name of the command.
 fn name(args: &CpArgs) -> &'static str {
     if args.sync.is_some() { "sync" } else { "cp" }
 }
@@ -460,7 +463,7 @@ fn begin_page(args: &CpArgs, path: &Path) -> Result<PageView, (Trouble, Exit)> {
     })
 }
 
-/// stdout is data, stderr is talk.
+/// Creates the views. stdout is data, stderr is talk.
 fn views(args: &CpArgs, page: Option<PageView>, noted: Option<&Arc<Mutex<Noted>>>) -> Vec<Box<dyn View>> {
     let mut views: Vec<Box<dyn View>> = Vec::new();
     if args.json {
@@ -470,7 +473,7 @@ fn views(args: &CpArgs, page: Option<PageView>, noted: Option<&Arc<Mutex<Noted>>
     }
     views.extend(page.map(|page| Box::new(page) as Box<dyn View>));
     if let Some(noted) = noted {
-        // What goes to a terminal is kept too; in the background it goes there anyway.
+        // The output to a terminal is kept in a log too; in the background stderr is that log already.
         if !args.in_background {
             let log = noted.lock().unwrap_or_else(PoisonError::into_inner).log();
             views.push(Box::new(TalkView::new(Log::new(log), Volume::Normal, None)));
@@ -500,7 +503,7 @@ fn volume(args: &CpArgs) -> Volume {
     }
 }
 
-/// A terminal that can take a line back.
+/// Returns true if stderr is a terminal that can rewrite a line.
 fn is_live_terminal() -> bool {
     io::stderr().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
 }

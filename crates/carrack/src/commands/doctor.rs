@@ -1,4 +1,5 @@
-//! `carrack doctor`: what makes this machine slow at moving data, from its arguments to its exit code.
+//! `carrack doctor`: checks that find why this machine is slow at moving data, from its arguments to its exit
+//! code.
 
 use std::ffi::OsString;
 use std::fs;
@@ -20,11 +21,12 @@ use crate::views::output::{print, tell_unwritten};
 
 /// Check what makes this machine slow at moving data
 ///
-/// Looks at network buffers, congestion control, interfaces and their interrupts, processors, memory, disks, mounts,
-/// clocks and limits. For each: the present value and the wanted one, and where they differ why it matters, who says so
-/// and the command that mends it. What `sysctl -w` sets lasts until the next start; a file in `/etc/sysctl.d` keeps it.
+/// Looks at network buffers, congestion control, interfaces and their interrupts, processors, memory, disks,
+/// mounts, clocks and limits. For each: the present value and the wanted one, and where they differ the
+/// reason, the source of the advice and the command that changes it. What `sysctl -w` sets lasts until the
+/// next start; a file in `/etc/sysctl.d` keeps it.
 ///
-/// Changes nothing without `--apply`. What can't be seen, as in a container, is called unknown.
+/// Changes nothing without `--apply`. Values that can't be seen, as in a container, are called unknown.
 #[derive(Debug, Args)]
 #[command(after_long_help = exit::help_of_doctor(EXAMPLES))]
 pub struct DoctorArgs {
@@ -36,10 +38,10 @@ pub struct DoctorArgs {
     #[arg(long)]
     json: bool,
 
-    /// Set what can safely be set at once, as root
+    /// Set at once the values that can safely be set, as root
     ///
-    /// Spreads the interrupts of interfaces over the CPUs of their NUMA node, where they lie badly, and removes core zones
-    /// that a killed transfer has left behind. Then looks again.
+    /// Spreads the interrupts of interfaces over the CPUs of their NUMA node, where they lie badly, and
+    /// removes core zones that a killed transfer has left behind. Then looks again.
     #[arg(long)]
     apply: bool,
 
@@ -58,7 +60,7 @@ pub struct DoctorArgs {
     buffer: u64,
 }
 
-/// Looks, mends if asked to, and tells.
+/// Checks the machine, repairs it if asked to, and prints the findings.
 pub fn run(args: &DoctorArgs) -> Exit {
     let files = SysFiles::here();
     let has_refusals = args.apply && mend(&files);
@@ -72,7 +74,7 @@ pub fn run(args: &DoctorArgs) -> Exit {
     }
 }
 
-/// Says whether anything was refused.
+/// Runs the repairs; returns true if any was refused.
 fn mend(files: &SysFiles) -> bool {
     let tree = CgroupTree::of_this_machine();
     let repairs = repair(files, tree.as_ref(), &Probes::here());

@@ -1,4 +1,4 @@
-//! `carrack fabric`: what libfabric offers here, from its arguments to its exit code.
+//! `carrack fabric`: the providers of libfabric on this host, from its arguments to its exit code.
 
 use std::io::{self, Write};
 
@@ -16,8 +16,9 @@ use crate::views::table::Table;
 
 /// List the RMA providers of this host, and what `carrack cp --fabric` would use
 ///
-/// A line for each device of each provider of libfabric: its network, PCI address and NUMA node, whether an endpoint can be opened on
-/// it, whether --fabric=auto takes it, and which lanes would, by their NUMA nodes. Nothing is opened.
+/// A line for each device of each provider of libfabric: its network, PCI address and NUMA node, whether an
+/// endpoint can be opened on it, whether --fabric=auto takes it, and which lanes would, by their NUMA nodes.
+/// Nothing is opened.
 #[derive(Debug, Args)]
 #[command(after_long_help = exit::help(""))]
 pub struct FabricListArgs {
@@ -28,9 +29,9 @@ pub struct FabricListArgs {
 
 #[derive(Debug, Serialize)]
 struct Report {
-    /// Nothing where it is absent.
+    /// The version; `None` where libfabric is absent.
     libfabric: Option<String>,
-    /// Why there is nothing.
+    /// The reason for an absent list.
     problem: Option<String>,
     offers: Vec<Line>,
 }
@@ -42,15 +43,15 @@ struct Line {
     domain: String,
     pci: Option<String>,
     numa_node: Option<u32>,
-    /// An endpoint can be opened on it.
+    /// True if an endpoint can be opened on it.
     usable: bool,
-    /// `--fabric=auto` takes it where the other end has it too.
+    /// True if `--fabric=auto` takes it where the other end has it too.
     auto: bool,
-    /// Those that are nearest to it.
+    /// The lanes that are nearest to it.
     lanes: Vec<usize>,
 }
 
-/// Lists them.
+/// Lists the providers.
 pub fn run(args: &FabricListArgs) -> Exit {
     let report = Report::here();
     let printed = print(|out| if args.json { write_line(&report, out) } else { report.write(out) });
@@ -122,7 +123,7 @@ impl Line {
     }
 }
 
-/// The NUMA nodes of each lane's memory, as a transfer with no other wishes would have them.
+/// Returns the NUMA nodes of each lane's memory, as in a transfer with default options.
 fn lane_nodes() -> Vec<Vec<u32>> {
     let lanes = place(&Topology::this_machine(), &Request::default()).lanes;
     lanes.iter().map(|lane| lane.memory.iter().collect()).collect()

@@ -31,27 +31,28 @@ use crate::options::nats::NatsArgs;
 use crate::size;
 use crate::trouble::Trouble;
 
-/// Be a mover of a fleet: read and write for the transfers of others
+/// Run a mover of a fleet: read and write for the transfers of others
 ///
-/// Runs on a data transfer node, registers itself with the fleet's NATS, and does what the managers say: it takes chunks of
-/// transfers whose source it reaches and sends them to movers of the other site, and writes what these send. Movers join and
-/// leave at any time; SIGTERM has one end what it has begun, a second one ends it at once.
+/// Runs on a data transfer node, registers itself with the fleet's NATS, and obeys the managers: it takes
+/// chunks of transfers whose source it reaches and sends them to movers of the other site, and writes what
+/// these send. Movers join and leave at any time; after SIGTERM a mover finishes the work that it has begun,
+/// after a second one it ends at once.
 #[derive(Debug, Args)]
 pub struct MoverArgs {
     /// The site that it belongs to: movers of one site reach the same file systems
     #[arg(long, value_name = "NAME")]
     site: String,
 
-    /// A directory that it may read from and write to, with everything beneath; several may be named
+    /// A directory that it may read from and write to, with everything below; several may be named
     #[arg(long, value_name = "PREFIX", required = true, value_hint = ValueHint::DirPath)]
     path: Vec<PathBuf>,
 
-    /// Where it listens for other movers
+    /// Address at which it listens for other movers
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:0")]
     listen: SocketAddr,
 
-    /// Where other movers reach it: an address or a host's name, with or without a port; several may be named, the best
-    /// first [default: where it listens, or this host's name]
+    /// Address at which other movers reach it: an address or a host's name, with or without a port; several
+    /// may be named, the best first [default: where it listens, or this host's name]
     #[arg(long, value_name = "ADDRESS")]
     address: Vec<String>,
 
@@ -63,8 +64,8 @@ pub struct MoverArgs {
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=256))]
     pairs: u32,
 
-    /// Flash on which each of its pairs may put objects aside while the other mover, or its own storage, does not take them: a directory
-    /// and how much of it; several may be named
+    /// Flash on which each of its pairs may put objects aside while the other mover, or its own storage, does
+    /// not take them: a directory and the bytes that it may hold; several may be named
     #[arg(long, value_name = "DIR:SIZE", value_hint = ValueHint::DirPath)]
     spill: Vec<SpillDirectory>,
 
@@ -76,22 +77,24 @@ pub struct MoverArgs {
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
     scan_threads: u16,
 
-    /// The least protection that what is sent to it has: private, safe, clear
+    /// The lowest protection level of data that is sent to it: private, safe, clear
     #[arg(long, value_name = "LEVEL", default_value = "private")]
     protection: Protection,
 
-    /// Where a transfer asks for it, give what it writes its owners and groups, set-user-ID and set-group-ID bits and the attributes that
-    /// only root may set, and make devices
+    /// For transfers that ask for it, set owners and groups, set-user-ID and set-group-ID bits and the
+    /// attributes that only root may set, and make devices
     ///
-    /// Without it all of that is told as lost. With it whoever may submit transfers can have any file of any user made beneath
-    /// --path: for movers that run as root, among users who are trusted with that.
+    /// Without it all of that is reported as lost. With it everybody who may submit transfers can have any
+    /// file of any user made under --path: for movers that run as root, among users who are trusted with
+    /// that.
     #[arg(long)]
     keep_owners: bool,
 
-    /// Let objects go to and from other movers over a fabric (RMA), where both have been started with this and have a network of the
-    /// kind in common, or a transfer names a provider (submit --fabric)
+    /// Let objects go to and from other movers over a fabric (RMA), where both were started with this option
+    /// and share a network of that kind, or a transfer names a provider (submit --fabric)
     ///
-    /// A fabric's endpoints ask nobody who he is: for networks that only movers are on. What is sent is sealed as over TCP.
+    /// A fabric's endpoints do not authenticate their peers: for networks that only movers are on. Objects
+    /// are sealed as over TCP.
     #[arg(long)]
     allow_fabric: bool,
 
@@ -99,10 +102,10 @@ pub struct MoverArgs {
     nats: NatsArgs,
 }
 
-/// Be a manager of a fleet: own transfers, and say which movers carry them
+/// Run a manager of a fleet: own transfers, and assign them to movers
 ///
-/// Any number of managers may run. Each transfer is owned by one; if that ends, another one goes on within seconds. A
-/// manager touches no data, and keeps nothing but what lies on NATS.
+/// Any number of managers may run. Each transfer is owned by one; if that ends, another takes over within
+/// seconds. A manager touches no data, and keeps its state only on NATS.
 #[derive(Debug, Args)]
 pub struct ManagerArgs {
     /// Copies of everything on NATS [default: 3 where there are three servers, else 1]
@@ -117,23 +120,27 @@ pub struct ManagerArgs {
     #[arg(long, value_name = "SITE=N", value_parser = parse_limit)]
     pairs_at: Vec<(String, u32)>,
 
-    /// How long transfers that are over are remembered, such as 12h or 90d; what is left of their work goes with them
+    /// Time for which transfers that are over are remembered, such as 12h or 90d; the rest of their work goes
+    /// with them
     #[arg(long, value_name = "TIME", default_value = "30d", value_parser = lifetime::parse)]
     keep_history: Duration,
 
-    /// How long journals and temporary files of a transfer that failed or was cancelled stay at the destination, where it goes on with them if
-    /// it is submitted again; then a mover of the site removes them (`carrack movers clean` does it at once)
+    /// Time for which journals and temporary files of a transfer that failed or was cancelled stay at the
+    /// destination, where it resumes from them if it is submitted again; then a mover of the site removes
+    /// them (`carrack movers clean` does it at once)
     #[arg(long, value_name = "TIME", default_value = "7d", value_parser = lifetime::parse)]
     keep_leftovers: Duration,
 
-    /// A site that this manager is near to; several may be named. What is read there it takes at once, and what is read elsewhere a second
-    /// later, if no manager near that site has taken it [default: near to all]
+    /// A site that this manager is near to; several may be named. Transfers whose source is there it takes at
+    /// once, and those of other sites a second later, if no manager near that site has taken them [default:
+    /// near to all]
     #[arg(long, value_name = "SITE")]
     near: Vec<String>,
 
-    /// Share out the storage targets of a site, such as its OSTs, between the transfers of its movers: where several use one
-    /// target they take turns. Several sites may be named; of several managers one does it for each. FILE has a `[sharing]` as that
-    /// of `carrack serve`: bursts, classes, and where the load of computation is measured
+    /// Share out the storage targets of a site, such as its OSTs, between the transfers of its movers: where
+    /// several use one target they take turns. Several sites may be named; of several managers one does it
+    /// for each. FILE has a `[sharing]` as that of `carrack serve`: bursts, classes, and where the load of
+    /// computation is measured
     #[arg(long, value_name = "SITE[=FILE]", value_parser = parse_share)]
     share: Vec<Share>,
 
@@ -143,11 +150,11 @@ pub struct ManagerArgs {
 
 /// Serve the HTTP API of a fleet: what `carrack submit`, `status` and the others ask
 ///
-/// docs/api.md has the routes; the description for programs is at /v1/openapi.json. People are known by tokens (`carrack keys
-/// token --scope transfers.modify`), on a Unix socket by their accounts.
+/// docs/api.md has the routes; the description for programs is at /v1/openapi.json. People are known by
+/// tokens (`carrack keys token --scope transfers.modify`), on a Unix socket by their accounts.
 #[derive(Debug, Args)]
 pub struct ApiArgs {
-    /// Where it listens; without --certificate on this host only
+    /// Address at which it listens; without --certificate on this host only
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Vec<SocketAddr>,
 
@@ -163,8 +170,8 @@ pub struct ApiArgs {
     #[arg(long, value_name = "FILE", requires = "certificate", value_hint = ValueHint::FilePath)]
     key: Option<PathBuf>,
 
-    /// Who signs the tokens that it believes: the issuer's name, the audience that tokens have to name, and the file with its
-    /// public keys
+    /// The issuer of tokens that it accepts: the issuer's name, the audience that tokens must name, and the
+    /// file with its public keys
     #[arg(long, value_name = "NAME,AUDIENCE,FILE", value_parser = parse_issuer)]
     issuer: Vec<ApiIssuer>,
 
@@ -176,7 +183,7 @@ pub struct ApiArgs {
     nats: NatsArgs,
 }
 
-/// A site whose targets are shared out, and the file that says how.
+/// A site whose targets are shared out, and the configuration file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Share {
     site: String,
@@ -226,7 +233,7 @@ fn parse_issuer(text: &str) -> Result<ApiIssuer, String> {
     }
 }
 
-/// On stderr, as a daemon's log.
+/// Writes to stderr, as a daemon's log.
 fn say() -> Say {
     Arc::new(|text| eprintln!("carrack: {text}"))
 }
@@ -249,7 +256,7 @@ pub fn runtime() -> Result<Runtime, Trouble> {
     Runtime::new().map_err(|error| Trouble::new(format!("starting threads: {error}")))
 }
 
-/// Turns true at the first signal; the second ends the process.
+/// Returns a channel that turns true at the first signal; the second signal ends the process.
 fn stopping() -> Result<watch::Receiver<bool>, Trouble> {
     let failed = |error| Trouble::new(format!("waiting for signals: {error}"));
     let mut term = signal(SignalKind::terminate()).map_err(failed)?;
@@ -270,7 +277,7 @@ fn stopping() -> Result<watch::Receiver<bool>, Trouble> {
     Ok(stopped)
 }
 
-/// Moves until SIGTERM.
+/// Runs a mover until SIGTERM.
 pub fn run_mover(args: &MoverArgs) -> Exit {
     conclude(args.nats.options("mover").and_then(|bus| {
         let options = MoverOptions {
@@ -297,13 +304,13 @@ pub fn run_mover(args: &MoverArgs) -> Exit {
                 error @ MoverError::System { .. } => Trouble::new(error.to_string()),
             })
         });
-        // A thread whose storage hangs is not waited for.
+        // This does not wait for a thread whose storage hangs.
         runtime.shutdown_background();
         ended
     }))
 }
 
-/// Manages until SIGTERM.
+/// Runs a manager until SIGTERM.
 pub fn run_manager(args: &ManagerArgs) -> Exit {
     conclude(args.nats.options("manager").and_then(|bus| {
         let options = ManagerOptions {
@@ -325,7 +332,7 @@ pub fn run_manager(args: &ManagerArgs) -> Exit {
     }))
 }
 
-/// Serves until SIGTERM.
+/// Serves the API until SIGTERM.
 pub fn run_api(args: &ApiArgs) -> Exit {
     let of_plan = |error: ApiPlanError| {
         let trouble = Trouble::new(error.to_string());

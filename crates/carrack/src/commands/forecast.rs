@@ -1,4 +1,5 @@
-//! `carrack forecast`: what is expected of a storage system in the next day, from its arguments to its exit code.
+//! `carrack forecast`: the expected load of a storage system in the next day, from its arguments to its exit
+//! code.
 
 use std::path::PathBuf;
 
@@ -11,13 +12,14 @@ use crate::trouble::Trouble;
 use crate::views::forecast::Report;
 use crate::views::output::print_with_picture;
 
-/// The next day.
+/// Length of the forecast: a day.
 const AHEAD_S: i64 = 86_400;
 
 /// Show what load is expected of a storage target or a file system in the next 24 hours
 ///
-/// From the load of the last four weeks, as the site's Prometheus or a file has it, its daily and weekly pattern is continued. Beside it
-/// stands how far such forecasts have been off, and what "same as now" would have been off by.
+/// From the load of the last four weeks, as the site's Prometheus or a file has it, its daily and weekly
+/// pattern is continued. Also shown is how far such forecasts have been off, and what "same as now" would
+/// have been off by.
 #[derive(Debug, Args)]
 #[command(after_long_help = exit::help(EXAMPLES))]
 pub struct ForecastArgs {
@@ -37,7 +39,7 @@ pub struct ForecastArgs {
     svg: Option<PathBuf>,
 }
 
-/// Shows it.
+/// Prints the forecast.
 pub fn run(args: &ForecastArgs) -> Exit {
     let report = match args.report() {
         Ok(report) => report,
@@ -62,7 +64,7 @@ impl ForecastArgs {
     }
 }
 
-/// What there is says nothing of the next days.
+/// Returns the error that all measurements are too old for a forecast.
 pub fn too_old(name: &str) -> Trouble {
     Trouble::new(format!("no load of {name} was measured in the last four weeks"))
         .hint("a forecast needs measurements up to now")

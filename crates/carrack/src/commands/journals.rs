@@ -1,4 +1,5 @@
-//! `carrack journals`: what unfinished transfers left at their sinks, from its arguments to its exit code.
+//! `carrack journals`: the journals that unfinished transfers left at their sinks, from its arguments to its
+//! exit code.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -20,8 +21,9 @@ use crate::views::output::Reports;
 
 /// Show and drop the journals of unfinished transfers
 ///
-/// A transfer keeps a journal at its sink, in the destination or beside it (`.carrack-ID.journal`), and removes it when
-/// everything is done. The same command finds it and goes on; to give a transfer up, drop its journal.
+/// A transfer keeps a journal at its sink, in the destination or next to it (`.carrack-ID.journal`), and
+/// removes it when everything is done. The same command finds it and resumes; to give a transfer up, drop its
+/// journal.
 #[derive(Debug, Args)]
 #[command(after_long_help = exit::help(EXAMPLES))]
 pub struct JournalsArgs {
@@ -39,7 +41,7 @@ enum JournalsCommand {
 /// List the journals in directories: from where to where, and how far they came
 #[derive(Debug, Args)]
 struct ListArgs {
-    /// Directories on this host, without what is beneath them
+    /// Directories on this host, without their subdirectories
     #[arg(default_value = ".", value_name = "DIR", value_hint = ValueHint::DirPath)]
     directories: Vec<PathBuf>,
 
@@ -69,12 +71,12 @@ struct DropArgs {
     #[arg(required = true, value_name = "FILE|DIR/ID", value_hint = ValueHint::FilePath)]
     files: Vec<PathBuf>,
 
-    /// Where the transfer's files are, if not where the journal says
+    /// Directory of the transfer's files, if it differs from the journal's
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     root: Option<PathBuf>,
 }
 
-/// Does it.
+/// Runs the command.
 pub fn run(args: &JournalsArgs) -> Exit {
     let boot = match boot_id() {
         Ok(boot) => boot,
@@ -90,7 +92,7 @@ pub fn run(args: &JournalsArgs) -> Exit {
     }
 }
 
-/// A journal that was named.
+/// A journal named on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Named {
     directory: PathBuf,
@@ -98,7 +100,7 @@ struct Named {
 }
 
 impl Named {
-    /// From `FILE` or `DIR/ID`.
+    /// Parses `FILE` or `DIR/ID`.
     fn of(path: &Path) -> Result<Named, Trouble> {
         let last = path.file_name().unwrap_or_default();
         let id = id_of_file_name(last.as_bytes()).or_else(|| last.to_str().and_then(|id| id.parse().ok()));
@@ -145,7 +147,8 @@ impl ListArgs {
     }
 }
 
-/// By name. Names are kept, not contents: a directory has one for each transfer that was cut short.
+/// Returns the journals in a directory, by name. Only names are kept, not contents: a directory has one
+/// journal for each interrupted transfer.
 fn journals_in(directory: &Path) -> io::Result<Vec<Named>> {
     let mut names: Vec<OsString> = Vec::new();
     for entry in fs::read_dir(directory)? {
@@ -197,7 +200,7 @@ impl DropArgs {
         Exit::of_counts(done, failed)
     }
 
-    /// The journal goes last: if something fails before, it still tells what is left.
+    /// Removes the journal last: if a step fails before, the journal still names the rest.
     fn drop(&self, named: &Named, boot: [u8; 16]) -> Result<(), Trouble> {
         let directory = named.open_directory()?;
         let seized = Journal::seize(directory.as_fd(), named.id, boot);
@@ -208,14 +211,14 @@ impl DropArgs {
         Ok(())
     }
 
-    /// How many there were.
+    /// Returns the number of removed files.
     fn remove_temporaries(&self, contents: &Contents) -> Result<u64, Trouble> {
         if contents.partials.is_empty() {
             return Ok(0);
         }
         let root = self.root_of(contents)?;
         let opened = match Root::open(&root) {
-            // With the destination, what was in it is gone.
+            // Without the destination its temporary files are gone, too.
             Err(error) if error.kind() == ErrorKind::NotFound && self.root.is_none() => return Ok(0),
             opened => opened.map_err(|error| Trouble::new(format!("{}: {error}", show(&root))))?,
         };
@@ -234,7 +237,7 @@ impl DropArgs {
     }
 }
 
-/// Tells it on stderr; nobody can be told if that fails.
+/// Prints a message on stderr; a failed write can't be reported.
 fn say(words: &str) {
     let _ = writeln!(io::stderr(), "carrack: {words}");
 }

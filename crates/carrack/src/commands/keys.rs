@@ -20,9 +20,9 @@ use crate::views::output::{Reports, unwritten};
 
 /// Make and look after the keys of a site: a small certificate authority
 ///
-/// For sites that have no authority of their own. It is a directory with a key that signs certificates for daemons and for
-/// people, and a list of those that no longer count. Daemons get `ca.pem` and `revoked.pem`, clients `ca.pem`; nobody
-/// gets `ca-key.pem`: who has it can be anybody.
+/// For sites that have no authority of their own. It is a directory with a key that signs certificates for
+/// daemons and for people, and a list of revoked ones. Daemons get `ca.pem` and `revoked.pem`, clients
+/// `ca.pem`; keep `ca-key.pem` to yourself: its holder can pose as anyone.
 #[derive(Debug, Args)]
 #[command(after_long_help = exit::help(EXAMPLES))]
 pub struct KeysArgs {
@@ -46,7 +46,7 @@ enum KeysCommand {
 /// Make a new authority, for ten years
 #[derive(Debug, Args)]
 struct InitArgs {
-    /// What it is called; `carrack at HOST` if not given
+    /// Its name; `carrack at HOST` if not given
     #[arg(long)]
     name: Option<String>,
 
@@ -79,11 +79,12 @@ struct IssueArgs {
     #[arg(long)]
     subject: Option<String>,
 
-    /// How long it is valid, but not longer than the authority [default: 397d for daemons, 90d for clients]
+    /// Time for which it is valid, but not longer than the authority [default: 397d for daemons, 90d for
+    /// clients]
     #[arg(long, value_name = "TIME", value_parser = lifetime::parse)]
     lifetime: Option<Duration>,
 
-    /// Where the files are put; the authority's directory if not given
+    /// Directory for the files; the authority's directory if not given
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     out: Option<PathBuf>,
 }
@@ -105,14 +106,15 @@ struct ShowArgs {
 /// A daemon refuses them once it has the new `revoked.pem`.
 #[derive(Debug, Args)]
 struct RevokeArgs {
-    /// The NAME that it was issued by (all of that name), its number, or its file: a path with a `/` or of `.pem`
+    /// The NAME that it was issued by (all of that name), its number, or its file: a path with a `/` or of
+    /// `.pem`
     #[arg(value_name = "NAME|SERIAL|FILE")]
     what: String,
 }
 
-/// Make a bearer token: whoever holds it may do what it says
+/// Make a bearer token, which grants its holder the rights that it names
 ///
-/// Prints it to stdout. A daemon that has `token.pem` and the authority's name believes it.
+/// Prints it to stdout. A daemon that has `token.pem` and the authority's name accepts it.
 #[derive(Debug, Args)]
 struct TokenArgs {
     /// The identity that it stands for
@@ -123,17 +125,17 @@ struct TokenArgs {
     #[arg(long)]
     audience: String,
 
-    /// What it allows: storage.stat, .read, .create or .modify and a path, such as `storage.read:/EXPORT/path`; may be
-    /// given several times
+    /// A right that it grants: storage.stat, .read, .create or .modify and a path, such as
+    /// `storage.read:/EXPORT/path`; may be given several times
     #[arg(long, required = true, value_name = "PERMISSION:PATH")]
     scope: Vec<String>,
 
-    /// How long it is good, up to 24h
+    /// Time for which it is valid, up to 24h
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = lifetime::parse)]
     lifetime: Duration,
 }
 
-/// Does it.
+/// Runs the command.
 pub fn run(args: &KeysArgs) -> Exit {
     let Some(directory) = args.dir.clone().or_else(default_directory) else {
         Trouble::new("HOME is not set").hint("name the authority's directory with --dir").tell();
@@ -193,7 +195,8 @@ impl IssueArgs {
 }
 
 impl ShowArgs {
-    /// An authority that was named has to be there; without one, nobody knows what is revoked.
+    /// Prints the certificates. An authority that was named must exist; without an authority, the revoked
+    /// certificates are unknown.
     fn run(&self, directory: &Path, is_named: bool) -> Exit {
         let authority = match Authority::open(directory) {
             Ok(authority) => Some(authority),
@@ -284,7 +287,7 @@ fn trouble(error: AuthorityError) -> Trouble {
     Trouble { message: error.to_string(), hint: error.hint().map(str::to_owned) }
 }
 
-/// Tells it on stderr; nobody can be told if that fails.
+/// Prints a message on stderr; a failed write can't be reported.
 fn say(words: &str) {
     let _ = writeln!(io::stderr(), "carrack: {words}");
 }

@@ -1,4 +1,4 @@
-//! `carrack layout`: where files lie, from its arguments to its exit code.
+//! `carrack layout`: the storage targets of files, from its arguments to its exit code.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -13,11 +13,13 @@ use crate::views::output::Reports;
 
 /// Show on which storage targets files lie
 ///
-/// For each file: its file system, size and striping, how many of its bytes lie on each storage target (OST, OSD,
-/// brick, disk), and how far that is from even. For a directory: where what has no layout of its own lies, and how new
-/// files in it are striped, where that is known. Bytes are counted up to the file's size, holes included.
+/// For each file: its file system, size and striping, how many of its bytes lie on each storage target (OST,
+/// OSD, brick, disk), and how far that is from even. For a directory: the target of files without a layout of
+/// their own, and how new files in it are striped, where that is known. Bytes are counted up to the file's
+/// size, holes included.
 ///
-/// Links that are named are followed. Never reads a file's bytes: what was released to an archive stays there.
+/// Links that are named are followed. Never reads a file's bytes: files that were released to an archive stay
+/// there.
 #[derive(Debug, Args)]
 #[command(after_long_help = exit::help(EXAMPLES))]
 pub struct LayoutArgs {
@@ -25,7 +27,7 @@ pub struct LayoutArgs {
     #[arg(required = true, num_args = 1.., value_name = "PATH", value_hint = ValueHint::AnyPath)]
     paths: Vec<OsString>,
 
-    /// Add up all regular files beneath directories; links in them are not followed
+    /// Add up all regular files in directories and their subdirectories; links in them are not followed
     #[arg(short, long)]
     recursive: bool,
 
@@ -42,7 +44,7 @@ pub struct LayoutArgs {
     targets: Vec<PathBuf>,
 }
 
-/// Shows them.
+/// Prints the layouts.
 pub fn run(args: &LayoutArgs) -> Exit {
     match Looker::new(&args.targets, args.recursive) {
         Ok(looker) => show(args, &looker),

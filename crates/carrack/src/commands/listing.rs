@@ -1,4 +1,4 @@
-//! What `carrack transfers` and `carrack status` list: the copies of this user, and submitted transfers.
+//! The lists of `carrack transfers` and `carrack status`: the copies of this user, and submitted transfers.
 
 use std::cmp::Reverse;
 use std::io;
@@ -18,16 +18,16 @@ use crate::views::transfer::{Row, write_list};
 /// Digits of a copy's ID.
 const COPY_DIGITS: usize = 32;
 
-/// Some transfers.
+/// The transfers to list.
 pub struct Listed {
     pub copies: Vec<Copy>,
-    /// Or why it is not known what was submitted.
+    /// The submitted transfers, or the error of the request for them.
     pub submitted: Result<Vec<TransferRecord>, Trouble>,
-    /// How many are shown.
+    /// Most transfers that are shown.
     pub limit: usize,
 }
 
-/// Those copies of this user, the latest first.
+/// Returns the wanted copies of this user, the latest first.
 pub fn copies(is_wanted: impl Fn(&Copy) -> bool) -> Vec<Copy> {
     let mut copies = Copies::of_user().and_then(|copies| copies.list().ok()).unwrap_or_default();
     copies.retain(is_wanted);
@@ -35,11 +35,11 @@ pub fn copies(is_wanted: impl Fn(&Copy) -> bool) -> Vec<Copy> {
     copies
 }
 
-/// The copy of this user's that an ID means, or the beginning of one; nothing if it means a submitted transfer. Where somebody is named who keeps
-/// submitted ones, only a whole ID means a copy.
+/// Returns the copy of this user with this ID, or whose ID begins with it; `None` if the ID is a submitted
+/// transfer's. If the options name a server or a fleet, only a whole ID is looked up among the copies.
 ///
 /// # Errors
-/// If it may mean several, or there can be none.
+/// If several transfers have it, or there is none.
 pub fn own_copy(id: &str, target: &TargetArgs) -> Result<Option<Copy>, Trouble> {
     let found = match Copies::of_user() {
         Some(copies) if !target.is_named() || id.len() == COPY_DIGITS => copies.find(id)?,
@@ -52,7 +52,7 @@ pub fn own_copy(id: &str, target: &TargetArgs) -> Result<Option<Copy>, Trouble> 
             .hint("`carrack transfers` lists those that are known; 4 digits of an ID are the least")),
         (Some(copy), true) if id.len() < COPY_DIGITS => {
             let target = control(target)?;
-            // Who does not answer knows of none.
+            // A server that does not answer counts as having none.
             match target.wait(target.control.transfer(id)) {
                 Ok(_) => Err(Trouble::new(format!(
                     "{} is the beginning of a copy's ID and of a submitted transfer's",
@@ -66,7 +66,7 @@ pub fn own_copy(id: &str, target: &TargetArgs) -> Result<Option<Copy>, Trouble> 
     }
 }
 
-/// What was submitted. Where nobody was named, and this machine has no queue, nothing was.
+/// Returns the submitted transfers; none if the options name no server and this machine has no queue.
 pub fn submitted(
     target: &TargetArgs,
     limit: usize,
@@ -80,7 +80,7 @@ pub fn submitted(
 }
 
 impl Listed {
-    /// Writes them, the latest first.
+    /// Writes the transfers, the latest first.
     pub fn write(&self, as_json: bool) -> Exit {
         let records = self.submitted.as_deref().unwrap_or_default();
         let mut out = io::stdout().lock();
@@ -95,7 +95,7 @@ impl Listed {
                 rows.sort_by_key(|row| Reverse(row.since_s));
                 rows.truncate(self.limit);
                 match (rows.is_empty(), self.submitted.is_err()) {
-                    // That there are none is not known.
+                    // Without an answer an empty list would be wrong.
                     (true, true) => Ok(()),
                     _ => write_list(&rows, now_s(), &mut out),
                 }

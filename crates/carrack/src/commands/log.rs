@@ -1,4 +1,4 @@
-//! `carrack log`: what a transfer has said.
+//! `carrack log`: the messages of a transfer.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
@@ -13,13 +13,13 @@ use crate::register::{Copies, Copy};
 use crate::trouble::tame;
 use crate::views::output::written;
 
-/// Show what a transfer has said: warnings, what failed or was left out, how it ended
+/// Show the messages of a transfer: warnings, entries that failed or were left out, how it ended
 ///
-/// Of a copy of your own what it has said to people; of a submitted transfer what its record names.
+/// For a copy of your own its output to people; for a submitted transfer the messages in its record.
 #[derive(Debug, Args)]
 #[command(after_long_help = exit::help(""))]
 pub struct LogArgs {
-    /// Its ID, or the beginning of it
+    /// Its ID, or the first digits
     #[arg(value_name = "ID")]
     id: String,
 
@@ -27,7 +27,7 @@ pub struct LogArgs {
     target: TargetArgs,
 }
 
-/// Shows it.
+/// Prints the log.
 pub fn run(args: &LogArgs) -> Exit {
     let shown = own_copy(&args.id, &args.target).and_then(|copy| match (copy, Copies::of_user()) {
         (Some(copy), Some(copies)) => written(of_copy(&copies, &copy)),
@@ -42,7 +42,7 @@ pub fn run(args: &LogArgs) -> Exit {
 fn of_copy(copies: &Copies, copy: &Copy) -> io::Result<()> {
     match File::open(copies.log(&copy.id)) {
         Ok(mut log) => io::copy(&mut log, &mut io::stdout().lock()).map(drop),
-        // It has said nothing so far.
+        // It has no messages so far.
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
     }

@@ -1,4 +1,4 @@
-//! `carrack ls`: what is in a directory, from its arguments to its exit code.
+//! `carrack ls`: the entries of a directory, from its arguments to its exit code.
 
 use std::ffi::OsString;
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -15,9 +15,10 @@ use crate::views::entry::{Style, write_line};
 
 /// List a directory here, on another host or at a daemon
 ///
-/// The names come in the order of the file system, as they are read: a directory of millions is not held in memory to be
-/// sorted (`| sort` does that). Of what is no directory, links included, the entry itself is shown. A terminal gets names
-/// escaped, a pipe gets their bytes; names that hold newlines are told apart by `--json`.
+/// The names come in the order of the file system, as they are read: a directory of millions is not held in
+/// memory to be sorted (`| sort` does that). For a location that is no directory, links included, the entry
+/// itself is shown. A terminal gets names escaped, a pipe gets their bytes; `--json` keeps names that hold
+/// newlines apart.
 #[derive(Debug, Args)]
 #[command(after_long_help = exit::help(EXAMPLES))]
 pub struct LsArgs {
@@ -39,7 +40,7 @@ pub struct LsArgs {
     far: FarArgs,
 }
 
-/// Lists it.
+/// Lists the directory.
 pub fn run(args: &LsArgs) -> Exit {
     let begun = located(Location::parse(&args.location))
         .and_then(|location| Ok((location, Browser::new(&args.far)?)));

@@ -1,7 +1,7 @@
 //! `carrack man`: the manual page, made from the same definitions as the help.
 //!
-//! One page holds the whole: carrack's own words, then what `carrack cp` and the other commands take, their examples and
-//! the exit codes.
+//! One page holds the whole: carrack's description, then the options of `carrack cp` and the other commands,
+//! their examples and the exit codes.
 
 use std::io::{self, Write};
 
@@ -15,7 +15,7 @@ use crate::exit::{self, Exit};
 use crate::options::config;
 use crate::options::{nats, start_time, target};
 
-/// Commands with sections of their own beside those of `carrack cp`.
+/// Commands with sections of their own, besides `carrack cp`.
 const BESIDE_CP: [&str; 25] = [
     "sync",
     "resume",
@@ -44,7 +44,7 @@ const BESIDE_CP: [&str; 25] = [
     "targets",
 ];
 
-/// What else carrack can be asked for, in a line each.
+/// The synopses of the other commands, a line each.
 const OTHER_SYNOPSES: [(&str, &str); 26] = [
     ("carrack sync", " [OPTIONS] SOURCE... DESTINATION"),
     ("carrack resume", " [OPTIONS] [ID]"),
@@ -74,7 +74,7 @@ const OTHER_SYNOPSES: [(&str, &str); 26] = [
     ("carrack", " --help | --version"),
 ];
 
-/// Prints it to stdout.
+/// Prints the page to stdout.
 pub fn run() -> Exit {
     match page().and_then(|page| io::stdout().write_all(page.as_bytes())) {
         Ok(()) => Exit::Complete,
@@ -120,11 +120,11 @@ fn render_cp(cp: &Command, page: &mut Vec<u8>) -> io::Result<()> {
     literal("EXAMPLES", &examples(cp), page)
 }
 
-/// A command's sections, under names that those of `carrack cp` don't have.
+/// Renders a command's sections, under headings that differ from those of `carrack cp`.
 fn render_beside(name: &str, command: &Command, page: &mut Vec<u8>) -> io::Result<()> {
     let command = match name {
         "sync" => &own_options(command, &[SYNC]),
-        // The others are those of copies and syncs.
+        // Copies and syncs have the other options too.
         "submit" => &own_options(command, &[FLEET, start_time::HEADING, target::HEADING, nats::HEADING]),
         _ => &without_origins(command),
     };
@@ -143,7 +143,8 @@ fn render_beside(name: &str, command: &Command, page: &mut Vec<u8>) -> io::Resul
     }
 }
 
-/// A command without the options that it shares with `carrack cp`: with its own headings, and those without one.
+/// Returns a command without the options that it shares with `carrack cp`: with those under its own headings,
+/// and those without one.
 fn own_options(command: &Command, headings: &[&str]) -> Command {
     command.clone().mut_args(|arg| {
         let is_own = arg.get_help_heading().is_none_or(|heading| headings.contains(&heading));
@@ -152,7 +153,8 @@ fn own_options(command: &Command, headings: &[&str]) -> Command {
     })
 }
 
-/// A command without the options that say where options come from: all have them, and those of `carrack cp` are described.
+/// Returns a command without the options that choose the sources of options: all commands have them, and the
+/// section of `carrack cp` describes them.
 fn without_origins(command: &Command) -> Command {
     command.clone().mut_args(|arg| {
         let is_hidden = arg.is_hide_set() || arg.get_help_heading() == Some(config::HEADING);
@@ -160,18 +162,18 @@ fn without_origins(command: &Command) -> Command {
     })
 }
 
-/// The lines of a paragraph of exit codes.
+/// Returns the lines of a paragraph of exit codes.
 fn codes(paragraph: &str) -> &str {
     paragraph.trim_start_matches(exit::HELP_HEADING)
 }
 
-/// What the long help ends with, before the exit codes.
+/// Returns the end of the long help, before the exit codes.
 fn examples(command: &Command) -> String {
     let help = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
     help.split(exit::HELP_HEADING).next().unwrap_or_default().to_owned()
 }
 
-/// Text whose lines stay as they are.
+/// Renders a text whose lines stay as they are.
 fn literal(heading: &str, text: &str, page: &mut Vec<u8>) -> io::Result<()> {
     let mut roff = Roff::new();
     roff.control("SH", [heading]).control("nf", []);
@@ -188,7 +190,7 @@ fn see_also(page: &mut Vec<u8>) -> io::Result<()> {
     roff.to_writer(page)
 }
 
-/// What the help has between backquotes, in bold; roff would make opening quotation marks of them.
+/// Sets the text between backquotes in bold; roff would turn backquotes into opening quotation marks.
 fn embolden(page: &str) -> String {
     let mut parts = page.split('`');
     let mut text = parts.next().unwrap_or_default().to_owned();
@@ -208,13 +210,13 @@ mod tests {
         assert_eq!(embolden("a `b` c `d`"), r"a \fBb\fR c \fBd\fR");
     }
 
-    /// Readers of the repository and of packages have it without building anything.
+    /// Readers of the repository and of packages get the page without a build.
     #[test]
     fn the_copy_in_docs_is_this_page() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/carrack.1");
         let copy = std::fs::read_to_string(path).unwrap_or_default();
         let renew = "docs/carrack.1 is stale: cargo run --release -- man >docs/carrack.1";
-        // Not assert_eq: two whole pages would hide the words.
+        // assert_eq would print two whole pages and hide the message.
         assert!(copy == page().unwrap(), "{renew}");
     }
 

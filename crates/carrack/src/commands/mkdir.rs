@@ -1,4 +1,4 @@
-//! `carrack mkdir`: directories, from its arguments to its exit code.
+//! `carrack mkdir`: makes directories, from its arguments to its exit code.
 
 use std::ffi::OsString;
 use std::ops::ControlFlow;
@@ -18,7 +18,7 @@ pub struct MkdirArgs {
     #[arg(required = true, num_args = 1.., value_name = "LOCATION", value_hint = ValueHint::AnyPath)]
     locations: Vec<OsString>,
 
-    /// Make the directories above too, where there are none; one that is there already will do
+    /// Make missing directories above too; an existing directory is no error
     #[arg(short, long)]
     parents: bool,
 
@@ -26,12 +26,12 @@ pub struct MkdirArgs {
     far: FarArgs,
 }
 
-/// Makes them.
+/// Makes the directories.
 pub fn run(args: &MkdirArgs) -> Exit {
     make(args).unwrap_or_else(|exit| exit)
 }
 
-/// An error is the code of a command that could not begin.
+/// Makes the directories. An error is the exit code of a command that could not begin.
 fn make(args: &MkdirArgs) -> Result<Exit, Exit> {
     let locations = locations(&args.locations)?;
     let browser = Browser::new(&args.far)?;

@@ -1,4 +1,4 @@
-//! `carrack movers`: who could carry transfers out, and what unfinished ones have left with them.
+//! `carrack movers`: the movers of a fleet, and the leftovers of unfinished transfers at their sites.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -43,9 +43,10 @@ enum MoversCommand {
 
 /// Remove what transfers that failed or were cancelled have left at their destinations
 ///
-/// These are journals and temporary files, with which the same transfer would go on if it were submitted again. Complete files stay, and so does
-/// all that an open transfer between the same places goes on with. Managers do the same by themselves (--keep-leftovers). It asks movers, for which it needs
-/// the rights of a manager at NATS. One line for each transfer goes to stdout.
+/// These are journals and temporary files, from which the same transfer would resume if it were submitted
+/// again. Complete files stay, and so does all that an open transfer between the same places resumes from.
+/// Managers remove the same after a while (--keep-leftovers). The command sends requests to movers, for which
+/// it needs the rights of a manager at NATS. One line for each transfer goes to stdout.
 #[derive(Debug, Args)]
 #[command(after_long_help = exit::help(""))]
 struct CleanArgs {
@@ -57,7 +58,7 @@ struct CleanArgs {
     nats: NatsArgs,
 }
 
-/// Lists them, or cleans up.
+/// Lists the movers, or cleans up.
 pub fn run(args: &MoversArgs) -> Exit {
     let ended = match &args.command {
         None => list(args),

@@ -1,4 +1,4 @@
-//! `carrack cancel`, `carrack pause`, and what `carrack resume` does with a submitted transfer.
+//! `carrack cancel`, `carrack pause`, and `carrack resume` of a submitted transfer.
 
 use carrack_register::control::Order;
 use clap::Args;
@@ -9,9 +9,9 @@ use crate::options::target::{TargetArgs, control};
 use crate::register::background;
 use crate::trouble::Trouble;
 
-/// End a transfer: a submitted one, or a copy of your own
+/// End a transfer: a submitted transfer, or a copy of your own
 ///
-/// What is complete at the destination stays. Submitting it again moves what is missing.
+/// Complete files stay at the destination. Submitting it again moves the missing ones.
 #[derive(Debug, Args)]
 #[command(after_long_help = exit::help(""))]
 pub struct CancelArgs {
@@ -30,7 +30,7 @@ pub struct PauseArgs {
 // No documentation comment: clap would take it for the command's.
 #[derive(Debug, Args)]
 struct OrderArgs {
-    /// The transfer's ID, or the beginning of it
+    /// The transfer's ID, or its first digits
     #[arg(value_name = "ID")]
     id: String,
 
@@ -38,7 +38,7 @@ struct OrderArgs {
     target: TargetArgs,
 }
 
-/// Ends it.
+/// Ends the transfer.
 pub fn cancel(args: &CancelArgs) -> Exit {
     match own_copy(&args.order.id, &args.order.target) {
         Ok(Some(copy)) => done(background::cancel(&copy)),
@@ -47,7 +47,7 @@ pub fn cancel(args: &CancelArgs) -> Exit {
     }
 }
 
-/// Has it wait.
+/// Pauses the transfer.
 pub fn pause(args: &PauseArgs) -> Exit {
     let copy = match own_copy(&args.order.id, &args.order.target) {
         Ok(copy) => copy,
@@ -63,7 +63,7 @@ pub fn pause(args: &PauseArgs) -> Exit {
     give(&args.order.id, &args.order.target, Order::Pause)
 }
 
-/// Gives an order; done when it is kept.
+/// Sends an order; returns when it is stored.
 pub fn give(id: &str, target: &TargetArgs, order: Order) -> Exit {
     done(control(target).and_then(|target| target.wait(target.control.order(&target.user, id, order))))
 }

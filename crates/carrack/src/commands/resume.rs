@@ -1,4 +1,4 @@
-//! `carrack resume`: the copies that were begun and not ended, and running one of them again.
+//! `carrack resume`: lists the copies that were begun and not completed, and runs one again.
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, Write};
@@ -21,24 +21,25 @@ use crate::trouble::Trouble;
 use crate::views::json::write_line as write_json_line;
 use crate::views::output::unwritten;
 
-/// The fewest digits that may stand for all of an ID.
+/// The fewest digits by which an ID may be abbreviated.
 const PREFIX_MIN: usize = 4;
 
 /// Digits of a submitted transfer's ID; a copy's has 32.
 const SUBMITTED_DIGITS: usize = 16;
 
-/// List copies that did not come to their end, or run one again; go on with a submitted transfer
+/// List copies that are not complete, or run one again; resume a submitted transfer
 ///
-/// An ID of exactly 16 digits is a transfer's that was submitted (`carrack submit`): whoever keeps it has it go on, or tries again what
-/// failed. Any other is a copy's of this user.
+/// An ID of exactly 16 digits is a submitted transfer's (`carrack submit`): its queue or fleet resumes it, or
+/// tries its failed files again. Any other is a copy's of this user.
 ///
-/// It is the command that `carrack cp` was, run again in its directory: what the destination has already does not travel
-/// again. Listed are those that have not ended with exit code 0; `carrack transfers` lists all. Copies are noted in ~/.local/state/carrack/transfers
-/// (XDG_STATE_HOME); a command with --token can't be run again, as its secret is not kept.
+/// The command that `carrack cp` was runs again in its directory: files that the destination has already do
+/// not travel again. Listed are copies that have not ended with exit code 0; `carrack transfers` lists all.
+/// Copies are recorded in ~/.local/state/carrack/transfers (XDG_STATE_HOME); a command with --token can't be
+/// run again, as its secret is not kept.
 #[derive(Debug, Args)]
 #[command(after_long_help = exit::help(EXAMPLES))]
 pub struct ResumeArgs {
-    /// Which one, or the first digits of it; without it all are listed
+    /// Its ID, or the first digits; without it all are listed
     #[arg(value_name = "ID")]
     id: Option<String>,
 
@@ -54,7 +55,7 @@ pub struct ResumeArgs {
     target: TargetArgs,
 }
 
-/// Lists, runs or forgets.
+/// Lists copies, runs one again, or removes one from the register.
 pub fn run(args: &ResumeArgs) -> Exit {
     let done = match &args.id {
         None => list(args.json),
@@ -75,7 +76,7 @@ fn copies() -> Result<Copies, Trouble> {
     Copies::of_user().ok_or_else(nowhere)
 }
 
-/// Those that did not come to their end.
+/// Returns the copies that are not complete.
 fn all(copies: &Copies) -> Result<Vec<Copy>, Trouble> {
     let unreadable = |error| Trouble::new(format!("the list of copies can't be read: {error}"));
     let mut all = copies.list().map_err(unreadable)?;
@@ -115,7 +116,7 @@ fn write_line(transfer: &Copy, out: &mut impl Write) -> io::Result<()> {
     )
 }
 
-/// As a shell would take it, as far as it is text.
+/// Returns the command line as a shell would take it, if it is text.
 fn command(transfer: &Copy) -> String {
     let words: Vec<String> =
         transfer.arguments.iter().map(|word| shell_words::quote(&shown(word)).into_owned()).collect();
@@ -155,7 +156,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// The one whose ID begins so.
+/// Returns the copy whose ID begins with these digits.
 fn find(copies: &Copies, id: &str) -> Result<Copy, Trouble> {
     let wanted = id.to_ascii_lowercase();
     let mut found: Vec<Copy> =
@@ -181,7 +182,7 @@ fn forget(id: &str) -> Result<Exit, Trouble> {
     Ok(Exit::Complete)
 }
 
-/// Becomes the command; returns only if that can't be.
+/// Executes the command in place of this process; returns only if that fails.
 fn again(id: &str) -> Result<Exit, Trouble> {
     let transfer = find(&copies()?, id)?;
     match transfer.life() {
@@ -217,7 +218,8 @@ fn again(id: &str) -> Result<Exit, Trouble> {
     Err(Trouble::new(format!("it can't be run again in {shown}: {error}")))
 }
 
-/// The words of a copy that makes its destination, also if that is made by now.
+/// Returns the arguments of a copy that makes its destination so that they copy to the same place once it
+/// exists.
 fn onto_the_same(arguments: &[OsString]) -> Vec<OsString> {
     let mut words = arguments.to_vec();
     if let Some(command) = words.iter().position(|word| word == "cp") {

@@ -1,4 +1,5 @@
-//! `carrack rm`: removing, from its arguments to its exit code. Nothing goes before somebody said so.
+//! `carrack rm`: removes entries, from its arguments to its exit code. Nothing is removed without a
+//! confirmation.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, IsTerminal, Write};
@@ -14,12 +15,13 @@ use crate::options::far_end::FarArgs;
 use crate::remote::browser::{Browser, Tally, locations, tell_failure};
 use crate::trouble::Trouble;
 
-/// Locations that are shown with the question.
+/// Most locations that are listed with the question.
 const SHOWN_MAX: usize = 20;
 
 /// Remove files, links and directories here, on another host or at a daemon
 ///
-/// Asks first; `--yes` answers. Links are removed, not followed. What can't be removed is told, and the rest goes.
+/// Asks first; `--yes` answers. Links are removed, not followed. Entries that can't be removed are reported,
+/// and the others removed.
 #[derive(Debug, Args)]
 #[command(after_long_help = exit::help(EXAMPLES))]
 pub struct RmArgs {
@@ -31,7 +33,7 @@ pub struct RmArgs {
     #[arg(short, long)]
     recursive: bool,
 
-    /// Don't ask; needed where nobody could answer
+    /// Don't ask; needed without a terminal
     #[arg(short, long)]
     yes: bool,
 
@@ -39,12 +41,12 @@ pub struct RmArgs {
     far: FarArgs,
 }
 
-/// Removes them.
+/// Removes the entries.
 pub fn run(args: &RmArgs) -> Exit {
     remove(args).unwrap_or_else(|exit| exit)
 }
 
-/// An error is the code of a command that could not begin.
+/// Removes the entries. An error is the exit code of a command that could not begin.
 fn remove(args: &RmArgs) -> Result<Exit, Exit> {
     let locations = locations(&args.locations)?;
     if !args.yes && !io::stdin().is_terminal() {
@@ -52,7 +54,7 @@ fn remove(args: &RmArgs) -> Result<Exit, Exit> {
         trouble.hint("--yes removes without a question").tell();
         return Err(Exit::Usage);
     }
-    // Before signals are watched: at the question one ends the command.
+    // The question comes before signals are watched, so that a signal ends the command there.
     if !args.yes && !is_confirmed(args, &mut io::stdin().lock(), &mut io::stderr()) {
         return Err(Exit::Nothing);
     }
@@ -72,7 +74,7 @@ fn remove(args: &RmArgs) -> Result<Exit, Exit> {
     Ok(tally.exit())
 }
 
-/// Shows what would go, and asks. Whatever is not yes is no.
+/// Lists the locations and asks for a confirmation. Every answer but yes is no.
 fn is_confirmed(args: &RmArgs, answers: &mut dyn BufRead, talk: &mut dyn Write) -> bool {
     let asked = ask(args, talk);
     let mut answer = String::new();

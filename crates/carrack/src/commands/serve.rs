@@ -14,9 +14,10 @@ use crate::trouble::Trouble;
 
 /// Answer carrack:// clients on one port, for the directories and people that a configuration names
 ///
-/// Who comes is known by a certificate, a public key or a token, and may do in an export what its rules say. SIGHUP reads
-/// the configuration anew, SIGTERM lets running sessions come to their end. With a `[queue]` it carries out what `carrack submit`
-/// asks for, too; with `[sharing]` transfers take turns at storage targets. packaging/carrack.toml is a configuration to begin with.
+/// Clients are known by a certificate, a public key or a token, and have the rights in an export that its
+/// rules give them. SIGHUP reads the configuration anew, SIGTERM lets running sessions come to their end.
+/// With a `[queue]` it carries out what `carrack submit` asks for, too; with `[sharing]` transfers take turns
+/// at storage targets. packaging/carrack.toml is a configuration to begin with.
 #[derive(Debug, Args)]
 pub struct ServeArgs {
     /// The configuration
@@ -31,7 +32,7 @@ pub struct ServeArgs {
     #[arg(long, short, conflicts_with = "quiet")]
     verbose: bool,
 
-    /// Log only what goes wrong
+    /// Log only errors
     #[arg(long, short)]
     quiet: bool,
 }
@@ -71,7 +72,7 @@ fn check(args: &ServeArgs) -> Result<(), ServeError> {
     let (lines, notices) = carrack_service::check(&args.config)?;
     let mut stdout = io::stdout().lock();
     for line in lines {
-        // A reader who leaves early has seen enough.
+        // A reader may close stdout early.
         let _ = writeln!(stdout, "{line}");
     }
     for notice in notices {
@@ -105,15 +106,15 @@ pub fn run_queue(args: &ServeQueueArgs) -> Exit {
 // No documentation comment, as above.
 #[derive(Debug, Args)]
 pub struct QueueCopyArgs {
-    /// Whom to become
+    /// The user to become
     #[arg(long)]
     user: Option<String>,
 
-    /// What new entries are not to allow
+    /// The umask of new entries
     #[arg(long)]
     umask: Option<Umask>,
 
-    /// The process that has started this one
+    /// The process that started the copy
     #[arg(long)]
     parent: u32,
 
@@ -122,7 +123,7 @@ pub struct QueueCopyArgs {
     words: Vec<OsString>,
 }
 
-/// Becomes a copy; returns only if it can't.
+/// Executes a copy in place of this process; returns only if that fails.
 pub fn run_copy(args: &QueueCopyArgs) -> Exit {
     let errand =
         Errand { user: args.user.as_deref(), umask: args.umask, parent: args.parent, words: &args.words };

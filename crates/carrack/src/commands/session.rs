@@ -1,7 +1,7 @@
 //! `carrack session`: the far end of a transfer, started over ssh by `carrack cp`.
 //!
-//! stdin and stdout are the control channel. They are taken away before anything else happens, so that no stray print
-//! can ever reach it: what is written to stdout later goes to stderr.
+//! stdin and stdout are the control channel. They are replaced first of all, so that no stray print can reach
+//! the channel: later output to stdout goes to stderr.
 
 use std::fs::File;
 use std::io::{self, IsTerminal};
@@ -20,17 +20,17 @@ use crate::sharing::sharing;
 use crate::signals;
 use crate::trouble::Trouble;
 
-/// Far from the numbers that anything expects to be a standard stream.
+/// The lowest number of the channel's descriptors: far from those of standard streams.
 const FIRST_FD: i32 = 10;
 
 /// Answer one transfer
 #[derive(Debug, Args)]
 pub struct SessionArgs {
-    /// The least protection of data that is let through
+    /// The lowest protection level of data
     #[arg(long, value_name = "LEVEL", default_value_t = Protection::Private)]
     protection: Protection,
 
-    /// Who shares storage targets out here
+    /// The meta-scheduler to ask here
     #[arg(long, value_name = "WHO", default_value = "auto")]
     sharing: Sharer,
 }
@@ -51,7 +51,8 @@ pub fn run(args: &SessionArgs) -> Exit {
     }
 }
 
-/// Reading for somebody, it remembers how that went: that somebody is the sink.
+/// Returns the access policy of a session over ssh. Its tuner's history is kept under the caller's address:
+/// if this end reads, the caller is the sink.
 fn house(args: &SessionArgs) -> OwnHouse {
     let house = OwnHouse::over_ssh(args.protection).with_sharing(sharing(&args.sharing));
     let sites = Sites::of_session(house.caller());
@@ -65,7 +66,7 @@ fn prepare() -> io::Result<(OwnedFd, OwnedFd, Abort)> {
     Ok((input, output, abort))
 }
 
-/// The control channel; `/dev/null` and stderr stand in its place from now on.
+/// Returns the control channel; `/dev/null` and stderr replace it from now on.
 fn take_standard_streams() -> io::Result<(OwnedFd, OwnedFd)> {
     let input = fcntl_dupfd_cloexec(stdio::stdin(), FIRST_FD)?;
     let output = fcntl_dupfd_cloexec(stdio::stdout(), FIRST_FD)?;
@@ -74,7 +75,7 @@ fn take_standard_streams() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((input, output))
 }
 
-/// What went wrong was told over the control channel; the near end prints it.
+/// Returns the exit code. Errors were sent over the control channel, and the near end prints them.
 fn end(outcome: &Outcome) -> Exit {
     let end = match &outcome.result {
         Ok(()) => End::Reached,

@@ -1,4 +1,4 @@
-//! `carrack stat`: what stands at a path, from its arguments to its exit code.
+//! `carrack stat`: the entry at a path, from its arguments to its exit code.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -31,12 +31,12 @@ pub struct StatArgs {
     far: FarArgs,
 }
 
-/// Shows them.
+/// Prints the entries.
 pub fn run(args: &StatArgs) -> Exit {
     show(args).unwrap_or_else(|exit| exit)
 }
 
-/// An error is the code of a command that could not begin.
+/// Prints the entries. An error is the exit code of a command that could not begin.
 fn show(args: &StatArgs) -> Result<Exit, Exit> {
     let locations = locations(&args.locations)?;
     let browser = Browser::new(&args.far)?;

@@ -1,4 +1,4 @@
-//! `carrack status`: how transfers are.
+//! `carrack status`: the state of transfers.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -16,18 +16,19 @@ use crate::views::json::write_line;
 use crate::views::output::written;
 use crate::views::transfer::{line, write_transfer};
 
-/// Of all transfers, those that are not over are among the latest.
+/// Most transfers that are read: those that are not over are among the latest.
 const LOOKED_AT: usize = 10_000;
 
 /// Show a transfer, or all that are not over: copies of your own, and submitted ones
 #[derive(Debug, Args)]
 #[command(after_long_help = exit::help(""))]
 pub struct StatusArgs {
-    /// Its ID, or the beginning of it; without it all that are not over are listed
+    /// Its ID, or the first digits; without it all that are not over are listed
     #[arg(value_name = "ID")]
     id: Option<String>,
 
-    /// Show it again whenever it changes (a copy of your own: at its end), until it is over; the exit code is its own then
+    /// Show it again whenever it changes (a copy of your own: at its end), until it is over; the exit code is
+    /// its own then
     #[arg(long, short, requires = "id")]
     watch: bool,
 
@@ -39,7 +40,7 @@ pub struct StatusArgs {
     target: TargetArgs,
 }
 
-/// Shows it.
+/// Prints the state.
 pub fn run(args: &StatusArgs) -> Exit {
     let Some(id) = &args.id else {
         let submitted = listing::submitted(&args.target, LOOKED_AT, None).map(|mut records| {
@@ -59,7 +60,7 @@ pub fn run(args: &StatusArgs) -> Exit {
     Exit::of_command(shown)
 }
 
-/// A copy of this user's, once it is over.
+/// Prints the state of a copy of this user's, once it is over.
 fn watch_copy(copy: &Copy, as_json: bool) -> Result<Exit, Trouble> {
     let exit = background::wait(copy)?;
     let again = Copies::of_user().and_then(|copies| copies.again(copy).ok());
@@ -67,7 +68,7 @@ fn watch_copy(copy: &Copy, as_json: bool) -> Result<Exit, Trouble> {
     Ok(exit)
 }
 
-/// A copy of this user's.
+/// Prints the state of a copy of this user's.
 fn show_copy(copy: &Copy, as_json: bool) -> io::Result<()> {
     let mut out = io::stdout().lock();
     if as_json {
@@ -88,7 +89,7 @@ fn show(target: &Target, id: &str, as_json: bool) -> Result<Exit, Trouble> {
 
 fn watch(target: &Target, id: &str, as_json: bool) -> Result<Exit, Trouble> {
     let mut out = io::stdout().lock();
-    // A terminal that can take its line back shows one line that changes.
+    // A terminal that can rewrite a line shows one line that changes.
     let is_live =
         !as_json && out.is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb");
     let seen = |record: &TransferRecord| {

@@ -1,4 +1,4 @@
-//! `carrack submit`: a transfer for whoever carries them out.
+//! `carrack submit`: hands a transfer to a machine's queue or to a fleet.
 
 use std::io::{self, Write};
 
@@ -17,19 +17,21 @@ use crate::trouble::Trouble;
 
 /// Submit a transfer, which is carried out when its turn comes
 ///
-/// SRC and DST are SITE:/path; the site `local` is the machine of the daemon that is asked. They mean what they mean to `carrack cp
-/// -r`, or with --sync to `carrack sync`: a directory is copied with everything in it, its contents with a slash behind it. The transfer's ID
-/// goes to stdout; `carrack status`, `wait`, `pause`, `resume` and `cancel` take it. Who can't carry an option out refuses it at once, and says
-/// what to do instead. In a machine's queue a copy is made with your umask; what limits a copy limits each pair of movers in a fleet. The
-/// options that are not its own are those of `carrack cp` and `carrack sync`.
+/// SRC and DST are SITE:/path; the site `local` is the machine of the daemon that is asked. They have the
+/// same meaning as for `carrack cp -r`, or with --sync as for `carrack sync`: a directory is copied with
+/// everything in it, its contents with a slash behind it. The transfer's ID goes to stdout; `carrack status`,
+/// `wait`, `pause`, `resume` and `cancel` take it. An option that a queue or a fleet can't carry out is
+/// refused at once, with advice. In a machine's queue a copy is made with your umask; limits of a copy limit
+/// each pair of movers in a fleet. The options that are not its own are those of `carrack cp` and `carrack
+/// sync`.
 #[derive(Debug, Args)]
 #[command(after_long_help = exit::help(EXAMPLES))]
 pub struct SubmitArgs {
-    /// What is copied, SITE:/path
+    /// The source, SITE:/path
     #[arg(value_name = "SRC")]
     source: Location,
 
-    /// Where to, SITE:/path
+    /// The destination, SITE:/path
     #[arg(value_name = "DST")]
     destination: Location,
 
@@ -37,7 +39,7 @@ pub struct SubmitArgs {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u8).range(0..=9))]
     priority: u8,
 
-    /// Words by which you know it again
+    /// A text by which to recognise it
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     label: String,
 
@@ -76,14 +78,14 @@ impl SubmitArgs {
     }
 }
 
-/// That of this process, which makes nothing meanwhile.
+/// Returns the umask of this process, which creates no files meanwhile.
 fn own_umask() -> Umask {
     let own = umask(Mode::empty());
     umask(own);
     Umask::of_bits(own.as_raw_mode())
 }
 
-/// Submits it, and waits for its end if that is wanted.
+/// Submits the transfer, and waits for its end if asked to.
 pub fn run(args: &SubmitArgs) -> Exit {
     Exit::of_command(submit(args))
 }
@@ -96,7 +98,7 @@ fn submit(args: &SubmitArgs) -> Result<Exit, Trouble> {
     if !start.words.is_empty() {
         let _ = writeln!(io::stderr(), "carrack: {}", start.words);
     }
-    // It is submitted, whether somebody reads its ID or not.
+    // The transfer is submitted even if the ID can't be written.
     let _ = writeln!(io::stdout(), "{}", record.id);
     if args.wait { await_end(&target, &record.id) } else { Ok(Exit::Complete) }
 }

@@ -1,4 +1,5 @@
-//! `carrack sync`: a copy that leaves out what the destination has, and may remove what the sources have not.
+//! `carrack sync`: a copy that leaves out files that the destination has, and may remove entries that the
+//! sources lack.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -12,11 +13,12 @@ use crate::options::cp::CpArgs;
 
 /// Make directories at the destination like the sources: send only what differs
 ///
-/// As `carrack cp -r`, whose options it has too, but a file that the destination has with the same size and modification time is not sent; with
-/// --archive a mode or owner that differs is set. What is to be sent is asked while the sources are scanned; several threads compare at the destination.
+/// As `carrack cp -r`, whose options it has too, but a file that the destination has with the same size and
+/// modification time is not sent; with --archive a mode or owner that differs is set. The comparison runs
+/// while the sources are scanned; several threads compare at the destination.
 ///
-/// The destination is always a directory: `carrack sync tree host:data` makes data/tree like tree, whether data is there or not, and
-/// `carrack sync tree/ host:data` makes data like tree.
+/// The destination is always a directory: `carrack sync tree host:data` makes data/tree like tree, whether
+/// data is there or not, and `carrack sync tree/ host:data` makes data like tree.
 #[derive(Debug, Args)]
 #[command(
     after_long_help = exit::help(EXAMPLES),
@@ -30,7 +32,7 @@ pub struct SyncArgs {
     difference: SyncOptions,
 }
 
-/// Syncs.
+/// Runs the sync.
 pub fn run(args: SyncArgs) -> Exit {
     let sync = match args.difference.sync() {
         Ok(sync) => sync,
@@ -48,14 +50,15 @@ pub fn run(args: SyncArgs) -> Exit {
     cp::run(&copy)
 }
 
-/// Only so the same command does the same once the destination is there. What ends with a colon is a home directory.
+/// Makes the destination a directory, so that the same command has the same result once it exists. A path
+/// that ends with a colon is a home directory.
 fn as_directory(destination: &mut OsString) {
     if !destination.as_bytes().ends_with(b"/") && !destination.as_bytes().ends_with(b":") {
         destination.push("/");
     }
 }
 
-/// The options of `carrack cp`, without its description, which would take the place of this command's.
+/// The options of `carrack cp` without its description, which would replace this command's.
 #[derive(Debug)]
 struct Copying(CpArgs);
 

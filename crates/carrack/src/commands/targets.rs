@@ -1,4 +1,4 @@
-//! `carrack targets`: storage targets that transfers share, with who has them and who waits.
+//! `carrack targets`: storage targets that transfers share, with the holders of grants and those that wait.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -27,11 +27,13 @@ use crate::views::targets::write_targets;
 
 /// Show who uses the storage targets that transfers share, and who waits for them
 ///
-/// Only targets that a running transfer asks for are known, and those whose load is measured. docs/sharing.md says who has them when.
+/// Only targets that a running transfer asks for are known, and those whose load is measured. docs/sharing.md
+/// describes the order of grants.
 #[derive(Debug, Args)]
 #[command(after_long_help = exit::help(EXAMPLES))]
 pub struct TargetsArgs {
-    /// A file system's name, such as lfs01, a target's, or a path on the file system; without it all are listed
+    /// A file system's name, such as lfs01, a target's, or a path on the file system; without it all are
+    /// listed
     #[arg(value_name = "FS", value_hint = ValueHint::AnyPath)]
     file_system: Option<OsString>,
 
@@ -39,12 +41,13 @@ pub struct TargetsArgs {
     #[arg(long)]
     json: bool,
 
-    /// The Unix socket of the daemon that shares them out [default: the daemon of this machine, at /run/carrack/sharing.sock, else
-    /// $XDG_RUNTIME_DIR/carrack/sharing.sock]
+    /// The Unix socket of the daemon that shares them out [default: the daemon of this machine, at
+    /// /run/carrack/sharing.sock, else $XDG_RUNTIME_DIR/carrack/sharing.sock]
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     socket: Option<PathBuf>,
 
-    /// Show those of a fleet's site, which the site's manager shares out (`carrack manager --share SITE`): asked over --nats
+    /// Show those of a fleet's site, which the site's manager shares out (`carrack manager --share SITE`):
+    /// asked over --nats
     #[arg(long, value_name = "SITE", conflicts_with = "socket")]
     site: Option<String>,
 
@@ -52,7 +55,7 @@ pub struct TargetsArgs {
     nats: NatsArgs,
 }
 
-/// Shows them.
+/// Prints the targets.
 pub fn run(args: &TargetsArgs) -> Exit {
     Exit::of_command(show(args).map_err(Trouble::tamed))
 }
@@ -84,7 +87,8 @@ async fn of_site(nats: &BusOptions, site: &str, file_system: &str) -> Result<Vec
     asked.await.map_err(|error: SiteTargetsError| Trouble { message: error.to_string(), hint: error.hint() })
 }
 
-/// What begins as paths do is one: a file system may be mounted under any name.
+/// Returns the name of the file system. An argument that begins as a path does is one: a file system may be
+/// mounted under any name.
 fn name_of(words: &OsStr) -> Result<String, Trouble> {
     let bytes = words.as_bytes();
     if !bytes.starts_with(b"/") && !bytes.starts_with(b".") {

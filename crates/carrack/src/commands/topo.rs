@@ -15,19 +15,20 @@ use crate::trouble::Trouble;
 use crate::views::output::print_with_picture;
 use crate::views::topo::{Measured, Report, default_nic};
 
-/// I/O threads if none are given: with 16 the paper's machine was at its best.
+/// I/O threads if none are given: the paper's machine was fastest with 16.
 const IO_THREADS_DEFAULT: u16 = 16;
 
-/// Longer than any description of a machine.
+/// Longest description of a machine; real ones are shorter.
 const XML_BYTES_MAX: u64 = 32 << 20;
 
 /// Show the machine, and where a transfer's threads and buffers would be placed on it
 ///
-/// A tree of sockets, NUMA nodes, cores, NICs and disks, with the threads and buffers that `carrack cp` would put there,
-/// and what the way from a device to a thread's core costs: 1 is the time that a byte of local memory takes.
+/// A tree of sockets, NUMA nodes, cores, NICs and disks, with the threads and buffers that `carrack cp` would
+/// put there, and the cost of the way from a device to a thread's core: 1 is the time that a byte of local
+/// memory takes.
 ///
-/// The machine is this one, as far as the process may use it, or any other: one that `lstopo FILE.xml` described, or one
-/// that is described in a line. Nothing is moved or changed.
+/// The machine is the local one, as far as the process may use it, or any other: described by `lstopo
+/// FILE.xml`, or in a line. Nothing is moved or changed.
 #[derive(Debug, Args)]
 #[command(after_long_help = exit::help(EXAMPLES))]
 pub struct TopoArgs {
@@ -35,7 +36,7 @@ pub struct TopoArgs {
     #[arg(long, value_name = "FILE|DESCRIPTION", value_hint = ValueHint::FilePath)]
     topology: Option<String>,
 
-    /// How threads and buffers are placed
+    /// Scheme by which threads and buffers are placed
     #[arg(long, value_name = "SCHEME", value_enum, default_value_t = SchemeName::Auto)]
     placement: SchemeName,
 
@@ -70,7 +71,7 @@ pub struct TopoArgs {
     svg: Option<PathBuf>,
 }
 
-/// Shows it.
+/// Prints the machine and the placement.
 pub fn run(args: &TopoArgs) -> Exit {
     let report = match args.report() {
         Ok(report) => report,
@@ -122,7 +123,7 @@ impl TopoArgs {
     }
 }
 
-/// What is not there is most likely misspelt.
+/// Returns the device's name. An unknown name is most likely misspelt.
 fn device(topology: &Topology, name: &str, is_meant: impl Fn(DeviceKind) -> bool) -> Result<String, Trouble> {
     let mut names =
         topology.devices.iter().filter(|device| is_meant(device.kind)).map(|device| &*device.name);
@@ -141,7 +142,8 @@ fn device(topology: &Topology, name: &str, is_meant: impl Fn(DeviceKind) -> bool
     })
 }
 
-/// A file if there is one with this name, or it looks like the name of one; a description otherwise.
+/// Reads a file if there is one with this name, or it looks like the name of a file; parses a description
+/// otherwise.
 fn other_machine(text: &str) -> Result<Topology, Trouble> {
     let path = Path::new(text);
     let shown = escape(text.as_bytes());

@@ -1,4 +1,4 @@
-//! `carrack transfers`: the copies of this user, and what was submitted, over or not.
+//! `carrack transfers`: the copies of this user, and the submitted transfers, over or not.
 
 use clap::Args;
 
@@ -6,19 +6,21 @@ use super::listing::{self, Listed};
 use crate::exit::{self, Exit};
 use crate::options::target::TargetArgs;
 
-/// List transfers, the latest first: copies of your own, and those that were submitted
+/// List transfers, the latest first: copies of your own, and submitted ones
 ///
-/// Copies (`carrack cp`, `carrack sync`, in the foreground or in the background) are noted from their start on, some hundred of those that are complete.
-/// Submitted ones are those of the machine's queue; where an option or a variable names a server or a fleet, only what was submitted there is listed. `carrack status ID` shows one, `log`, `wait`, `cancel` and
-/// `resume` take its ID, too.
+/// Copies (`carrack cp`, `carrack sync`, in the foreground or in the background) are recorded from their
+/// start on; some hundred complete ones are kept. Submitted transfers are those of the machine's queue; where
+/// an option or a variable names a server or a fleet, only those submitted there are listed. `carrack status
+/// ID` shows one, `log`, `wait`, `cancel` and `resume` take its ID, too.
 #[derive(Debug, Args)]
 #[command(after_long_help = exit::help(""))]
 pub struct TransfersArgs {
-    /// How many at most, up to 10,000
+    /// Most transfers to list, up to 10,000
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     limit: u32,
 
-    /// Only those that were submitted before this one: the whole ID of the last submitted one that was listed
+    /// Only transfers submitted before this ID: the whole ID of the last submitted transfer of an earlier
+    /// list
     #[arg(long, value_name = "ID")]
     after: Option<String>,
 
@@ -30,10 +32,10 @@ pub struct TransfersArgs {
     target: TargetArgs,
 }
 
-/// Lists them.
+/// Lists the transfers.
 pub fn run(args: &TransfersArgs) -> Exit {
     let limit = args.limit as usize;
-    // Who is named keeps what was submitted, and so does who is read on from.
+    // A named server has submitted transfers only, and so has the rest of a list of them.
     let only_submitted = args.after.is_some() || args.target.is_named();
     let copies = if only_submitted { Vec::new() } else { listing::copies(|_| true) };
     let submitted = listing::submitted(&args.target, limit, args.after.as_deref());

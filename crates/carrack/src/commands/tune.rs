@@ -1,4 +1,4 @@
-//! `carrack tune`: what the tuners of earlier transfers have found out, from its arguments to its exit code.
+//! `carrack tune`: the records of the tuners of earlier transfers, from its arguments to its exit code.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -13,11 +13,11 @@ use crate::trouble::{Trouble, tame};
 use crate::views::output::print_with_picture;
 use crate::views::tune::Report;
 
-/// Show and forget what earlier transfers have found out about threads and connections
+/// Show and forget what earlier transfers have learned about threads and connections
 ///
-/// A transfer that reads on this host, lasts 5 s or more and may turn its knobs (`--tune`) leaves what they brought in
-/// ~/.local/state/carrack/tuner (XDG_STATE_HOME): between which sites, with what size of files. The next one of these begins
-/// from there, for 30 days.
+/// A transfer that reads on this host, lasts 5 s or more and may change its settings (`--tune`) leaves its
+/// measurements in ~/.local/state/carrack/tuner (XDG_STATE_HOME), by the two sites and the size of the files.
+/// The next such transfer begins from there, for 30 days.
 #[derive(Debug, Args)]
 #[command(after_long_help = exit::help(EXAMPLES))]
 pub struct TuneArgs {
@@ -31,9 +31,10 @@ enum TuneCommand {
     Forget(ForgetArgs),
 }
 
-/// Show the best numbers of readers, streams and writers, and what others brought
+/// Show the best numbers of readers, streams and writers, and the rates of others
 ///
-/// A line for each workload; where sites are named, or where there is one workload only, all values that were seen.
+/// A line for each workload; where sites are named, or where there is one workload only, all values that were
+/// seen.
 #[derive(Debug, Args)]
 struct ShowArgs {
     #[command(flatten)]
@@ -48,7 +49,7 @@ struct ShowArgs {
     svg: Option<PathBuf>,
 }
 
-/// Forget it: the next transfers begin as if they were the first ones
+/// Forget the records: the next transfers begin as if they were the first ones
 #[derive(Debug, Args)]
 struct ForgetArgs {
     #[command(flatten)]
@@ -57,16 +58,16 @@ struct ForgetArgs {
 
 #[derive(Debug, Args)]
 struct Between {
-    /// Where data was read: this host's name
+    /// The site that read: this host's name
     #[arg(value_name = "SOURCE_SITE", value_hint = ValueHint::Hostname)]
     source: Option<String>,
 
-    /// Where it was written, as it was typed: HOST, or HOST:PORT of a daemon; a caller's address
+    /// The site that wrote, as it was typed: HOST, or HOST:PORT of a daemon; a caller's address
     #[arg(value_name = "SINK_SITE", value_hint = ValueHint::Hostname)]
     sink: Option<String>,
 }
 
-/// Does it.
+/// Runs the command.
 pub fn run(args: &TuneArgs) -> Exit {
     let done = match &args.command {
         TuneCommand::Show(show) => show.run(),
@@ -107,14 +108,14 @@ impl ForgetArgs {
             }
         }
         let done = known.len() as u64 - failed;
-        // Nobody can be told if that fails.
+        // A failed write can't be reported.
         let _ = writeln!(io::stderr(), "carrack: workloads forgotten: {done}");
         Ok(Exit::of_counts(done, failed))
     }
 }
 
 impl Between {
-    /// Of whatever age.
+    /// Returns records of any age.
     fn known(&self, store: &TunerStore) -> Result<Vec<Known>, Trouble> {
         let mut known = store.list().map_err(|error| {
             Trouble::new(format!("what earlier transfers have found out can't be read: {error}"))

@@ -1,4 +1,4 @@
-//! `carrack verify`: is there what should be there? From its arguments to its exit code.
+//! `carrack verify`: a comparison of sources and destination, from its arguments to its exit code.
 
 use std::ffi::OsString;
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -27,7 +27,7 @@ use crate::views::verify::{Style, write_finding, write_summary};
 
 const PART: &str = "A part of a file";
 
-/// Options that are about whole files or trees.
+/// Options for whole files or trees, which exclude a part.
 const WHOLE: [&str; 13] = [
     "manifest",
     "extra",
@@ -44,14 +44,15 @@ const WHOLE: [&str; 13] = [
     "numeric_ids",
 ];
 
-/// Compare what is at a destination with its sources, or with a manifest
+/// Compare a destination with its sources, or with a manifest
 ///
-/// Everything in the sources is looked for at the destination: files of the same size are read at both ends and their digests
-/// compared; of files that differ the bytes are told. Modification times are compared too, and with --archive or the options below modes, owners and
-/// whatever else `carrack cp` keeps by the same options. Nothing but metadata and digests travels.
+/// Everything in the sources is looked for at the destination: files of the same size are read at both ends
+/// and their digests compared; the bytes that differ are reported. Modification times are compared too, and
+/// with --archive or the options below modes, owners and everything else that `carrack cp` keeps by the same
+/// options. Only metadata and digests travel.
 ///
-/// A source goes by the rules of `cp -r`: DIRECTORY is looked for as DST/DIRECTORY, or, where there is no such name, as DST
-/// itself; DIRECTORY/ is DST itself.
+/// A source goes by the rules of `cp -r`: DIRECTORY is looked for as DST/DIRECTORY, or, where there is no
+/// such name, as DST itself; DIRECTORY/ is DST itself.
 #[derive(Debug, Args)]
 #[command(after_long_help = exit::help_of_verify(EXAMPLES))]
 pub struct VerifyArgs {
@@ -67,27 +68,30 @@ pub struct VerifyArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "extra")]
     manifest: Option<PathBuf>,
 
-    /// Tell of what is at the destination and not at the source, too
+    /// Report entries that are at the destination and not at the source, too
     #[arg(long)]
     extra: bool,
 
-    /// Compare only the bytes from this one on: a part of one regular file, which the destination has at the same place
+    /// Compare only the bytes from this offset on: a part of one regular file, which the destination has at
+    /// the same place
     ///
     /// As `carrack cp` with the same options copies it. Metadata are not compared then.
     #[arg(long, value_name = "SIZE", value_parser = size::parse_offset, conflicts_with_all = WHOLE, help_heading = PART)]
     offset: Option<u64>,
 
-    /// Compare so many bytes from --offset on, or from the beginning, and no more [default: all up to the end of the source]
+    /// Compare this number of bytes from --offset on, or from the beginning, and no more [default: all up to
+    /// the end of the source]
     #[arg(long, value_name = "SIZE", value_parser = size::parse, conflicts_with_all = WHOLE, help_heading = PART)]
     length: Option<u64>,
 
-    /// Remember in FILE what is equal, so that the same command goes on where it was interrupted
+    /// Record equal files in FILE, so that the same command resumes where it was interrupted
     ///
     /// Files that were changed since are read again. The file is removed when everything is equal.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     state: Option<PathBuf>,
 
-    /// Which end is read past the page cache, where the file system can: what is compared is then what the storage holds
+    /// The end that is read past the page cache, where the file system can: the storage's own contents are
+    /// compared then
     #[arg(long, value_name = "END", value_enum, default_value_t = Readback::Destination)]
     readback: Readback,
 
@@ -116,7 +120,7 @@ enum Readback {
     None,
 }
 
-/// Compares.
+/// Runs the comparison.
 pub fn run(args: &VerifyArgs) -> Exit {
     Job::new(args).map_or_else(|exit| exit, |job| job.run())
 }
@@ -140,13 +144,13 @@ impl VerifyArgs {
         }
     }
 
-    /// What of a file is compared, if not all of it.
+    /// Returns the part of a file that is compared; `None` for the whole.
     fn part(&self) -> Option<PartialRange> {
         let is_asked = self.offset.is_some() || self.length.is_some();
         is_asked.then(|| PartialRange { offset: self.offset.unwrap_or(0), length: self.length })
     }
 
-    /// What is compared with what, so that a state is not taken for another comparison's.
+    /// Returns a hash over the sources and the destination, by which a state file belongs to one comparison.
     fn identity(&self) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new();
         let here = std::env::current_dir().unwrap_or_default();
@@ -163,7 +167,7 @@ impl VerifyArgs {
     }
 }
 
-/// A command line that makes sense.
+/// A comparison with valid options.
 struct Job<'a> {
     args: &'a VerifyArgs,
     sources: Vec<Location>,
@@ -238,14 +242,14 @@ impl<'a> Job<'a> {
         Kept::open(path, &self.args.identity()).map_err(|error| state_trouble(path, &error))
     }
 
-    /// Trouble with it is told.
+    /// Stores or removes the state file; prints an error.
     fn put_away(&self, kept: Kept, is_equal: bool) -> Result<(), ()> {
         let put = if is_equal { kept.remove() } else { kept.keep() };
         let path = self.args.state.clone().unwrap_or_default();
         put.map_err(|error| state_trouble(&path, &error).tell())
     }
 
-    /// `lost` gets the number of lines of a manifest that name no file.
+    /// Runs the comparison. `lost` gets the number of lines of a manifest that name no file.
     fn compare(
         &self,
         kept: &mut Kept,
@@ -337,7 +341,7 @@ impl<'a> Job<'a> {
         })
     }
 
-    /// After a signal the connection's end is no error of its own.
+    /// Returns the reason for an early end. After a signal the connection's end is not reported as an error.
     fn stop(&self, error: SessionError, source: Option<Source<'_>>, sink: Option<Left<'_>>) -> Stop {
         let source = match source {
             Some(Source::Unreached(stop)) => return stop,
@@ -355,16 +359,16 @@ impl<'a> Job<'a> {
     }
 }
 
-/// What ended a comparison, and what is known of the source's end.
+/// The error that ended a comparison, and the state of the source's end.
 type Ended<'a> = (SessionError, Option<Box<Source<'a>>>);
 
-/// A source's end, when it is over.
+/// A source's end after the comparison.
 enum Source<'a> {
     Unreached(Stop),
     Left(Left<'a>),
 }
 
-/// Where findings go.
+/// The writer of findings.
 struct Report<'a> {
     style: Style,
     out: &'a mut dyn Write,
@@ -373,7 +377,7 @@ struct Report<'a> {
 
 impl Report<'_> {
     fn tell(&mut self, finding: &Finding) {
-        // Pipes and sockets are nothing that differs.
+        // Skipped entries, such as pipes and sockets, are not differences.
         let is_talk = matches!(finding.what, Difference::Skipped { .. }) && self.style != Style::Json;
         let written = match is_talk {
             true => write_finding(finding, Style::Terminal, &mut io::stderr()),
@@ -396,7 +400,7 @@ impl Report<'_> {
     }
 }
 
-/// The name by which it is looked for; nothing if its contents are meant.
+/// Returns the name by which it is looked for; `None` if its contents are meant.
 fn name_of(source: &Location) -> Option<&[u8]> {
     last_name(&source.path).filter(|_| !ends_with_slash(&source.path))
 }

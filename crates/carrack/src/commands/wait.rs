@@ -12,14 +12,14 @@ use crate::register::background;
 use crate::trouble::{Trouble, tame};
 use crate::views::transfer::entries;
 
-/// Wait until a transfer is over: a submitted one, or a copy of your own
+/// Wait until a transfer is over: a submitted transfer, or a copy of your own
 ///
-/// The exit code is the one that `carrack cp` would have had; 130 if it was cancelled. A daemon that is started anew in between is
-/// waited for, for half a minute. What a copy in the background has said is shown at its end.
+/// The exit code is that of the same `carrack cp`; 130 if it was cancelled. A daemon that is restarted in
+/// between is waited for, for half a minute. The output of a copy in the background is shown at its end.
 #[derive(Debug, Args)]
 #[command(after_long_help = exit::help(""))]
 pub struct WaitArgs {
-    /// The transfer's ID, or the beginning of it
+    /// The transfer's ID, or its first digits
     #[arg(value_name = "ID")]
     id: String,
 
@@ -27,7 +27,7 @@ pub struct WaitArgs {
     target: TargetArgs,
 }
 
-/// Waits.
+/// Waits for the transfer.
 pub fn run(args: &WaitArgs) -> Exit {
     let ended = own_copy(&args.id, &args.target).and_then(|copy| match copy {
         Some(copy) => background::wait(&copy),
@@ -36,7 +36,8 @@ pub fn run(args: &WaitArgs) -> Exit {
     Exit::of_command(ended)
 }
 
-/// Waits until it is over, tells what went wrong with it, and what it would have ended with.
+/// Waits until a transfer is over, prints its failures, and returns the exit code that `carrack cp` would
+/// have had.
 pub fn await_end(target: &Target, id: &str) -> Result<Exit, Trouble> {
     let mut told = String::new();
     let record = target.wait(last(target, id, |record| {
@@ -56,7 +57,7 @@ pub fn await_end(target: &Target, id: &str) -> Result<Exit, Trouble> {
     Ok(Exit::of_record(&record))
 }
 
-/// Who waits for a transfer that waits itself is told why, whenever that is another reason.
+/// Prints the reason for which the transfer waits, if it has changed.
 fn tell_why_it_waits(record: &TransferRecord, told: &mut String) {
     if !record.waits_for.is_empty() && record.waits_for != *told {
         eprintln!("carrack: transfer {} waits: {}", tame(&record.id), tame(&record.waits_for));
@@ -64,7 +65,7 @@ fn tell_why_it_waits(record: &TransferRecord, told: &mut String) {
     told.clone_from(&record.waits_for);
 }
 
-/// Its last record; `seen` gets each.
+/// Returns the last record of a transfer; `seen` gets each record.
 pub async fn last(
     target: &Target,
     id: &str,
@@ -103,7 +104,8 @@ fn what_went_wrong(record: &TransferRecord) -> Option<Trouble> {
     Some(trouble.tamed())
 }
 
-/// What goes on with a transfer that is over: a machine's queue keeps it for that, a fleet does not.
+/// Returns the advice for resuming a transfer that is over: a machine's queue keeps it for that, a fleet does
+/// not.
 fn again(record: &TransferRecord, what: &str) -> String {
     match record.leg {
         None => format!("`carrack resume {}` {what}", record.id),

@@ -1,4 +1,5 @@
-//! What `carrack cp` takes beside the options of every transfer (`carrack-options`): its paths, and what is told of it.
+//! The arguments of `carrack cp` besides the options of every transfer (`carrack-options`): its paths, and
+//! its output.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -17,17 +18,20 @@ const TALK: &str = "What is told";
 
 /// Copy files and directories on this host, or to or from another one
 ///
-/// One end may be on another host, `[user@]host:path`: carrack logs in there with the system's ssh and starts itself on
-/// the far side. The data then flows over several connections of its own, or through ssh where none can be made. Remote
-/// paths without a leading slash start at the home directory there; `[user@][address]:path` takes an IPv6 address. A
-/// local name with a colon is written `./a:b`.
+/// One end may be on another host, `[user@]host:path`: carrack logs in there with the system's ssh and starts
+/// itself on the far side. The data then flows over several connections of its own, or through ssh where none
+/// can be made. Remote paths without a leading slash start at the home directory there;
+/// `[user@][address]:path` takes an IPv6 address. A local name with a colon is written `./a:b`.
 ///
-/// Or it may be at a daemon (`carrack serve`), `carrack://host[:port]/EXPORT/path`, over TLS: no login is needed there, but a
-/// certificate, a key that the daemon knows, or a token. In such a path `?`, `#` and `%` are written %3F, %23 and %25.
+/// Or it may be at a daemon (`carrack serve`), `carrack://host[:port]/EXPORT/path`, over TLS: no login is
+/// needed there, but a certificate, a key that the daemon knows, or a token. In such a path `?`, `#` and `%`
+/// are written %3F, %23 and %25.
 ///
-/// Modification times (to the nanosecond) and symbolic links are kept. New entries get the permission bits of the source less the umask, and
-/// what is there keeps its mode; --perms and --archive give every entry the mode of the source. --archive keeps owners, extended
-/// attributes and ACLs too. Sockets, devices and pipes are left out, and none is written to. A file at the destination is replaced only when its new content is complete and checked.
+/// Modification times (to the nanosecond) and symbolic links are kept. New entries get the permission bits of
+/// the source less the umask, and existing ones keep their mode; --perms and --archive give every entry the
+/// mode of the source. --archive keeps owners, extended attributes and ACLs too. Sockets, devices and pipes
+/// are left out, and none is written to. A file at the destination is replaced only when its new content is
+/// complete and checked.
 #[derive(Debug, Args)]
 #[command(after_long_help = after_long_help(), override_usage = "carrack cp [OPTIONS] SOURCE... DESTINATION")]
 pub struct CpArgs {
@@ -47,16 +51,16 @@ pub struct CpArgs {
     /// Write the BLAKE3 of every copied file to FILE, for `b3sum --check` in the destination; implies
     /// --checksum blake3
     ///
-    /// Lines come in the order of completion. FILE appears when the transfer has ended; if it ended early or some
-    /// files failed, FILE holds the files that are complete, and the summary says so.
+    /// Lines come in the order of completion. FILE appears when the transfer has ended; if it ended early or
+    /// some files failed, FILE holds the files that are complete, and the summary says so.
     #[arg(long, value_name = "FILE", conflicts_with = "dry_run", value_hint = ValueHint::FilePath, help_heading = DATA)]
     pub manifest: Option<PathBuf>,
 
-    /// Tell of failures only
+    /// Print failures only
     #[arg(short, long, conflicts_with = "verbose", help_heading = TALK)]
     pub quiet: bool,
 
-    /// Tell also of notices, of what was left out, and of every failure however many there are
+    /// Print notices, entries that were left out, and every failure without a limit, too
     #[arg(short, long, help_heading = TALK)]
     pub verbose: bool,
 
@@ -64,28 +68,32 @@ pub struct CpArgs {
     #[arg(long, help_heading = TALK)]
     pub json: bool,
 
-    /// Write a page about the transfer to FILE (HTML): what was copied, rates over time, per target and lane, sizes, failures
+    /// Write a page about the transfer to FILE (HTML): copied files, rates over time, per target and lane,
+    /// sizes, failures
     ///
-    /// FILE appears when the transfer has ended, however it ended. It is whole by itself, and loads nothing from anywhere.
+    /// FILE appears when the transfer has ended, however it ended. It is self-contained, and loads nothing
+    /// from anywhere.
     #[arg(long, value_name = "FILE", conflicts_with = "dry_run", value_hint = ValueHint::FilePath, help_heading = TALK)]
     pub report: Option<PathBuf>,
 
-    /// Words by which you know the copy again in `carrack transfers`
+    /// A text by which to recognise the copy in `carrack transfers`
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true, help_heading = TALK)]
     pub label: String,
 
-    /// Show the stages, storage targets, lanes and slow files while they work, on the whole terminal; q ends the copy as Ctrl-C does
+    /// Show the stages, storage targets, lanes and slow files while they work, on the whole terminal; q ends
+    /// the copy as Ctrl-C does
     #[arg(long, conflicts_with_all = ["json", "quiet", "dry_run"], help_heading = TALK)]
     pub tui: bool,
 
-    /// Go on in the background: prints the copy's ID when both ends have met, for `carrack status`, `wait` and `cancel`
+    /// Copy in the background: prints the copy's ID when both ends have met, for `carrack status`, `wait` and
+    /// `cancel`
     ///
-    /// It goes on when the terminal is closed. What it would have said is in a log, which `carrack status` names. Nobody can be asked for
-    /// a password then: ssh has to get along without.
+    /// The copy continues when the terminal is closed. Its output is in a log, which `carrack status` names.
+    /// It can't ask for a password: ssh must work without one.
     #[arg(long, conflicts_with_all = ["json", "tui", "dry_run"], help_heading = TALK)]
     pub background: bool,
 
-    /// This process is that one.
+    /// Marks the background process itself.
     #[arg(long, hide = true)]
     pub in_background: bool,
 
@@ -95,7 +103,7 @@ pub struct CpArgs {
     #[command(flatten)]
     pub far: FarArgs,
 
-    /// Between two far hosts, let the data pass through this one, where they can't reach each other
+    /// Between two far hosts, let the data pass through this host, where they can't reach each other
     #[arg(long, help_heading = CONNECTION)]
     pub relay: bool,
 
@@ -105,7 +113,7 @@ pub struct CpArgs {
 }
 
 impl CpArgs {
-    /// The sources, at least one, and the destination.
+    /// Returns the sources, at least one, and the destination.
     pub fn paths(&self) -> Result<(&[OsString], &OsStr), Trouble> {
         match self.paths.split_last() {
             Some((destination, sources)) if !sources.is_empty() => Ok((sources, destination)),
@@ -113,14 +121,15 @@ impl CpArgs {
         }
     }
 
-    /// The destination as it was typed.
+    /// Returns the destination as it was typed.
     pub fn destination_mut(&mut self) -> Option<&mut OsString> {
         self.paths.last_mut()
     }
 
-    /// What both ends must agree on, `is_far` being whether they are on different hosts.
+    /// Returns the transfer specification; `is_far` is true if the ends are on different hosts.
     pub fn spec(&self, is_far: bool) -> Result<TransferSpec, Trouble> {
-        // Without data connections objects go through ssh, which checks them; nobody knows that of another program.
+        // Without data connections objects go through ssh, which checks their integrity. Another program in
+        // place of ssh may not.
         let is_sealed = is_far && self.transfer.protection().seals() && self.far.ssh.is_openssh();
         let (spec, checksum) = (self.transfer.spec(), self.checksum(is_sealed)?);
         let recursive = self.recursive || spec.recursive;
@@ -136,12 +145,12 @@ impl CpArgs {
         })
     }
 
-    /// What the ends need not agree on.
+    /// Returns the settings of this end alone.
     pub fn settings(&self) -> Result<Settings, Trouble> {
         self.transfer.settings(self.paths()?.0)
     }
 
-    /// What can't be had of a part of a file.
+    /// Refuses options that a partial transfer does not have.
     fn check_part(&self, recursive: bool) -> Result<(), Trouble> {
         self.transfer.check_part(self.sync.is_some(), recursive)?;
         if self.transfer.part().is_some() && self.manifest.is_some() {
@@ -154,7 +163,8 @@ impl CpArgs {
         Ok(())
     }
 
-    /// Where objects are sealed, the seal finds what a hash would find.
+    /// Returns the checksum. Where objects are sealed the default is none: the seal detects every change that
+    /// a hash would.
     fn checksum(&self, is_sealed: bool) -> Result<Checksum, Trouble> {
         match (self.transfer.checksum(), &self.manifest) {
             (None, None) if is_sealed => Ok(Checksum::None),

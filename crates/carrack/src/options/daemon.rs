@@ -1,4 +1,4 @@
-//! What every command takes that speaks with a daemon: whom to believe, and who the user is.
+//! The options of every command that connects to a daemon: trusted authorities, and the user's credentials.
 
 use std::fs::File;
 use std::io::Read;
@@ -13,7 +13,7 @@ use crate::trouble::Trouble;
 
 const DAEMON: &str = "A daemon (carrack://)";
 
-/// Where a token is if no option says.
+/// The variable with the token, used if no option names one.
 const TOKEN_VARIABLE: &str = "CARRACK_TOKEN";
 
 // No documentation comment: clap would take it for the command's.
@@ -22,30 +22,30 @@ pub struct DaemonArgs {
     /// Certificates of the authorities that daemons are believed by [default: ~/.config/carrack/ca.pem, else
     /// /etc/carrack/ca.pem, else the system's]
     ///
-    /// `CARRACK_CA` may name them too. A `revoked.pem` beside the file counts.
+    /// `CARRACK_CA` may name them too. A `revoked.pem` in the same directory counts.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = DAEMON)]
     ca: Option<PathBuf>,
 
-    /// Who you are: NAME.pem with NAME-key.pem beside it, both in one file, or an OpenSSH private key [default:
-    /// ~/.config/carrack/identity.pem]
+    /// Your identity: NAME.pem with NAME-key.pem in the same directory, both in one file, or an OpenSSH
+    /// private key [default: ~/.config/carrack/identity.pem]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = DAEMON)]
     identity: Option<PathBuf>,
 
-    /// File with a bearer token, which says what you may; without it `CARRACK_TOKEN` may hold one
+    /// File with a bearer token, which says what you may do; without it `CARRACK_TOKEN` may hold one
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = DAEMON)]
     token_file: Option<PathBuf>,
 
-    /// The token itself, for everybody on this host to see: a file is better
+    /// The token itself, visible to everybody on this host: a file is better
     #[arg(long, value_name = "TOKEN", conflicts_with = "token_file", help_heading = DAEMON)]
     token: Option<String>,
 
-    /// How long to wait for each of the daemon's addresses, and for the handshake
+    /// Longest time to wait for each of the daemon's addresses, and for the handshake
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = lifetime::parse, help_heading = DAEMON)]
     pub connect_timeout: Duration,
 }
 
 impl DaemonArgs {
-    /// What is believed, and who the user is.
+    /// Returns the trusted authorities and the user's identity.
     pub fn trust(&self) -> Result<ClientTrust, Trouble> {
         let places = Places::of_process();
         let ca = self.ca.clone().or(places.ca);
@@ -53,12 +53,13 @@ impl DaemonArgs {
         places.client_trust().map_err(|error| of_places(&error))
     }
 
-    /// Whether a token stands among the arguments.
+    /// Returns true if the token itself is among the arguments.
     pub fn has_open_token(&self) -> bool {
         self.token.is_some()
     }
 
-    /// What the user may; empty for nothing but what the identity may. A token among the arguments is warned of.
+    /// Returns the user's token; empty if there is none, and then only the identity grants rights. Warns of a
+    /// token among the arguments.
     pub fn token(&self) -> Result<String, Trouble> {
         match (&self.token_file, &self.token) {
             (None, Some(token)) => {
@@ -73,7 +74,7 @@ impl DaemonArgs {
     }
 }
 
-/// The token of a file, or of `CARRACK_TOKEN`; empty if there is none.
+/// Returns the token of a file, or of `CARRACK_TOKEN`; empty if there is none.
 pub fn token_of(file: Option<&Path>) -> Result<String, Trouble> {
     let variable = || std::env::var(TOKEN_VARIABLE).ok().filter(|token| !token.is_empty());
     match file {
@@ -82,7 +83,7 @@ pub fn token_of(file: Option<&Path>) -> Result<String, Trouble> {
     }
 }
 
-/// A regular file has to be private; what a shell's `<(command)` is, is so anyway.
+/// Reads a token. A regular file must be private; the pipe of a shell's `<(command)` always is.
 fn read_token(path: &Path) -> Result<String, Trouble> {
     let content = match path.metadata().is_ok_and(|metadata| !metadata.is_file()) {
         true => read_pipe(path).map_err(|error| PlacesError::Io { path: path.into(), error }),
@@ -98,7 +99,7 @@ fn read_pipe(path: &Path) -> std::io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// Only what can be one is sent, so that a file taken by mistake stays here.
+/// Accepts only text that can be a token, so that the contents of a wrong file are never sent.
 fn check_token(text: &str, from: &str) -> Result<String, Trouble> {
     let token = text.trim();
     let is_token = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'+' | b'/' | b'=');

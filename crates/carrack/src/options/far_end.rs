@@ -1,4 +1,4 @@
-//! What every command takes that may go to another host: how ssh gets there, and what a daemon is told.
+//! The options of every command that may reach another host: the ssh command, and those for a daemon.
 
 use carrack_options::CONNECTION;
 use clap::Args;
@@ -11,7 +11,8 @@ use crate::remote::ssh::{FarCommand, SshCommand};
 pub struct FarArgs {
     /// The command that logs in to the far host, with arguments if need be
     ///
-    /// A program named `ssh` gets some of OpenSSH's options from carrack, any other only `[user@]host` and what to run.
+    /// A program named `ssh` gets some of OpenSSH's options from carrack, any other only `[user@]host` and
+    /// what to run.
     #[arg(long, value_name = "COMMAND", env = "CARRACK_SSH", default_value = "ssh", help_heading = CONNECTION)]
     pub ssh: SshCommand,
 

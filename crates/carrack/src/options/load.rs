@@ -1,4 +1,4 @@
-//! Where a storage system's load is known from: options that `carrack forecast` and `carrack submit --when=best` have.
+//! Source of a storage system's load: the options of `carrack forecast` and `carrack submit --when=best`.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -19,7 +19,7 @@ use crate::views::forecast::Unit;
 
 const HEADING: &str = "Where its load is known from";
 
-/// The longest configuration that is read, in bytes, as a daemon's.
+/// The longest configuration that is read, in bytes, as for a daemon's.
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
 
 // No documentation comment: clap would take it for the command's.
@@ -34,7 +34,7 @@ pub struct LoadArgs {
     #[arg(long, value_name = "URL", requires = "preset", help_heading = HEADING)]
     prometheus: Option<Address>,
 
-    /// Whose metrics it has: lustre_exporter, ceph, node_exporter
+    /// The exporter whose metrics it has: lustre_exporter, ceph, node_exporter
     #[arg(long, value_name = "NAME", requires = "prometheus", help_heading = HEADING)]
     preset: Option<Preset>,
 
@@ -42,12 +42,13 @@ pub struct LoadArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = HEADING, conflicts_with = "prometheus")]
     config: Option<PathBuf>,
 
-    /// What a target can bear: bytes per second, or a number in the unit of the CSV [default: what it bore in 99 of 100 cases]
+    /// Most load that a target can bear: bytes per second, or a number in the unit of the CSV [default: what
+    /// it bore in 99 of 100 cases]
     #[arg(long, value_name = "MOST", value_parser = most, help_heading = HEADING)]
     capacity: Option<f64>,
 }
 
-/// A number above 0, or a size.
+/// Parses a number above 0, or a size.
 fn most(text: &str) -> Result<f64, String> {
     match text.trim().parse::<f64>() {
         Ok(number) if number.is_finite() && number > 0.0 => Ok(number),
@@ -57,10 +58,10 @@ fn most(text: &str) -> Result<f64, String> {
 }
 
 impl LoadArgs {
-    /// What is known of a target or a file system, and the unit of its load.
+    /// Returns the measured load of a target or a file system, and its unit.
     ///
     /// # Errors
-    /// Why nothing is.
+    /// If there are no measurements.
     pub fn storage(&self, name: &str, now_s: i64) -> Result<(StorageHistory, Unit), Trouble> {
         if let Some(path) = &self.csv {
             let histories = histories_of_csv(path, now_s).map_err(|error| trouble(&error))?;

@@ -1,6 +1,7 @@
-//! Options that several subcommands have, those of `carrack cp` and `carrack verify`, and the configuration that gives them defaults.
+//! Options that several subcommands share, those of `carrack cp` and `carrack verify`, and the configuration
+//! that gives them defaults.
 //!
-//! The options of every transfer are a crate of their own (`carrack-options`).
+//! The options of every transfer are in a crate of their own (`carrack-options`).
 
 pub mod config;
 pub mod cp;

@@ -1,4 +1,4 @@
-//! What every command of a fleet takes: where NATS is, and who one is there.
+//! The options of every command of a fleet: the NATS servers, and the credentials for them.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use clap::{Args, ValueHint};
 
 use crate::trouble::Trouble;
 
-/// Of its options.
+/// Heading of these options in the help.
 pub const HEADING: &str = "The fleet's NATS";
 
 // No documentation comment: clap would take it for the command's.
@@ -49,26 +49,26 @@ pub struct NatsArgs {
     #[arg(long, value_name = "FILE", requires = "nats_cert", value_hint = ValueHint::FilePath, help_heading = HEADING)]
     nats_key: Option<PathBuf>,
 
-    /// JetStream domain that the fleet lies in, if that is another site's
+    /// JetStream domain of the fleet, if that is another site's
     #[arg(long, value_name = "NAME", env = "CARRACK_NATS_DOMAIN", help_heading = HEADING)]
     nats_domain: Option<String>,
 
-    /// What all names of the fleet on NATS begin with [default: carrack]
+    /// Prefix of all names of the fleet on NATS [default: carrack]
     #[arg(long, value_name = "NAME", env = "CARRACK_NATS_PREFIX", help_heading = HEADING)]
     nats_prefix: Option<String>,
 
-    /// What the inboxes begin with that one may listen at, where permissions say so [default: _INBOX]
+    /// Prefix of the inboxes that this user may listen at, where permissions name one [default: _INBOX]
     #[arg(long, value_name = "NAME", env = "CARRACK_NATS_INBOX", help_heading = HEADING)]
     nats_inbox: Option<String>,
 }
 
 impl NatsArgs {
-    /// Whether a fleet is meant.
+    /// Returns true if a NATS server is named.
     pub fn is_given(&self) -> bool {
         !self.nats.is_empty()
     }
 
-    /// What to connect with.
+    /// Returns the options of the connection to NATS.
     ///
     /// # Errors
     /// If no server is named.

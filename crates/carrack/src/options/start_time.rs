@@ -1,4 +1,5 @@
-//! When a submitted transfer starts: at once, at a time, or when its storage is expected to be the least busy (L14).
+//! Start of a submitted transfer: at once, at a time, or when its storage is expected to be the least busy
+//! (L14).
 
 use carrack_plan::forecast::{Forecast, RateModel, Window, best_window};
 use clap::Args;
@@ -9,26 +10,28 @@ use crate::options::load::LoadArgs;
 use crate::size;
 use crate::trouble::Trouble;
 
-/// Of its options.
+/// Heading of these options in the help.
 pub const HEADING: &str = "When it starts";
 
-/// A forecast reaches so far at most: a week.
+/// The longest time ahead that a forecast covers: a week.
 const AHEAD_MOST_S: i64 = 7 * 86_400;
 
 // No documentation comment: clap would take it for the command's.
 #[derive(Clone, Debug, Args)]
 pub struct WhenArgs {
-    /// `best`: when its storage is expected to be the least busy; or a time, 2026-11-23T02:00:00Z, or in so long, 6h
+    /// `best`: when its storage is expected to be the least busy; or a time, 2026-11-23T02:00:00Z; or a time
+    /// from now, 6h
     #[arg(long, value_name = "WHEN", value_parser = When::parse, help_heading = HEADING)]
     when: Option<When>,
 
-    /// When it has to be done, as a time or in so long. With --when=best the start is chosen by it, up to a week ahead; else its turn comes
-    /// sooner as it comes nearer, and one machine's queue claims the rate that it takes where storage targets are shared out, as `carrack cp`
+    /// Time by which it must be done, or a time from now. With --when=best the start is chosen so that it is
+    /// done by then, up to a week ahead; else its turn comes sooner as the deadline comes nearer, and one
+    /// machine's queue claims the rate that it takes where storage targets are shared out, as `carrack cp`
     /// does
     #[arg(long, value_name = "TIME", value_parser = parse_moment, help_heading = HEADING)]
     deadline: Option<i64>,
 
-    /// With --when=best: how long it takes while nobody else is there, such as 2h
+    /// With --when=best: how long it takes on idle storage, such as 2h
     #[arg(long, value_name = "TIME", value_parser = lifetime::parse, requires = "when", help_heading = HEADING,
           conflicts_with_all = ["bytes", "rate"])]
     expect: Option<std::time::Duration>,
@@ -37,7 +40,7 @@ pub struct WhenArgs {
     #[arg(long, value_name = "SIZE", value_parser = size::parse, requires_all = ["when", "rate"], help_heading = HEADING)]
     bytes: Option<u64>,
 
-    /// With --when=best: bytes per second while nobody else is there
+    /// With --when=best: bytes per second on idle storage
     #[arg(long, value_name = "RATE", value_parser = size::parse, requires_all = ["when", "bytes"], help_heading = HEADING)]
     rate: Option<u64>,
 
@@ -65,20 +68,20 @@ impl When {
     }
 }
 
-/// When a transfer starts, and what is to be said of that.
+/// The start of a transfer, and a message about it.
 #[derive(Debug, PartialEq)]
 pub struct Start {
-    /// Milliseconds since 1970; none is at once.
+    /// Milliseconds since 1970; `None` starts at once.
     pub not_before_ms: Option<u64>,
-    /// For people; may be empty.
+    /// The message; may be empty.
     pub words: String,
 }
 
 impl WhenArgs {
-    /// When it starts.
+    /// Returns the start.
     ///
     /// # Errors
-    /// Why that can't be said.
+    /// If options are missing or contradict each other, or there is no forecast.
     pub fn start(&self) -> Result<Start, Trouble> {
         let now_s = now_s();
         match self.when {
@@ -88,7 +91,8 @@ impl WhenArgs {
         }
     }
 
-    /// The deadline that a transfer claims its rate by, in milliseconds since 1970: one that its start was not chosen by.
+    /// Returns the deadline by which the transfer claims its rate, in milliseconds since 1970; `None` if the
+    /// deadline chose the start.
     pub fn claim_ms(&self) -> Option<u64> {
         self.deadline.filter(|_| self.when != Some(When::Best)).and_then(milliseconds)
     }
@@ -138,7 +142,8 @@ impl WhenArgs {
         }
     }
 
-    /// Bytes, and bytes per second where nobody else is; or, of a transfer of which only its time is known, seconds.
+    /// Returns the bytes and the bytes per second on idle storage; if only the time is given, its seconds at
+    /// a rate of 1.
     fn work(&self) -> Result<(u64, f64), Trouble> {
         match (self.expect, self.bytes, self.rate) {
             (Some(time), ..) => Ok((time.as_secs(), 1.0)),
@@ -183,7 +188,8 @@ mod tests {
         parse::<WhenArgs>(words).unwrap().start()
     }
 
-    /// A week in which all is busy but from two to four in the time of day that comes five hours from now.
+    /// Writes a week in which the storage is busy all day but for the two hours that begin at this distance
+    /// from now.
     fn week(idle_in_s: i64) -> (tempfile::TempDir, String) {
         let now_s = now_s();
         let dir = tempfile::tempdir().unwrap();

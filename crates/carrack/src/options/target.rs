@@ -1,4 +1,4 @@
-//! What every command takes that asks about submitted transfers: where they are kept.
+//! The options of every command about submitted transfers: the server that holds their register.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,19 +18,20 @@ use super::daemon::token_of;
 use crate::options::nats::NatsArgs;
 use crate::trouble::Trouble;
 
-/// Of its options.
+/// Heading of these options in the help.
 pub const HEADING: &str = "Whom to ask";
 
 // No documentation comment: clap would take it for the command's.
 #[derive(Clone, Debug, Args)]
 pub struct TargetArgs {
-    /// Who keeps the transfers: unix:PATH, http://HOST:PORT (this host only) or https://HOST:PORT [default: the daemon of
-    /// this machine, at $XDG_RUNTIME_DIR/carrack/queue.sock, else /run/carrack/queue.sock]
+    /// The server that keeps the transfers: unix:PATH, http://HOST:PORT (this host only) or https://HOST:PORT
+    /// [default: the daemon of this machine, at $XDG_RUNTIME_DIR/carrack/queue.sock, else
+    /// /run/carrack/queue.sock]
     #[arg(long, value_name = "SERVER", env = "CARRACK_SERVER", hide_env_values = true, help_heading = HEADING)]
     server: Option<Server>,
 
-    /// Certificates of the authorities that https:// servers are believed by [default: ~/.config/carrack/ca.pem, else
-    /// /etc/carrack/ca.pem, else the system's]
+    /// Certificates of the authorities that https:// servers are believed by [default:
+    /// ~/.config/carrack/ca.pem, else /etc/carrack/ca.pem, else the system's]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = HEADING)]
     ca: Option<PathBuf>,
 
@@ -43,39 +44,40 @@ pub struct TargetArgs {
 }
 
 impl TargetArgs {
-    /// Who carries out what is submitted there: what answers at a server is taken for a machine's queue.
+    /// Returns the way in which transfers that are submitted there run: any server is assumed to be the queue
+    /// of one machine.
     pub fn way(&self) -> Way {
         if self.nats.is_given() && self.server.is_none() { Way::Fleet } else { Way::Queue }
     }
 
-    /// Whether the daemon that is asked where nobody is named may be there.
+    /// Returns true if the default daemon may be running on this machine.
     pub fn machine_has_queue(&self) -> bool {
         matches!(of_this_machine(), Server::Unix(path) if path.exists())
     }
 
-    /// Whether the user has named somebody.
+    /// Returns true if the options name a server or a fleet.
     pub fn is_named(&self) -> bool {
         self.server.is_some() || self.nats.is_given()
     }
 }
 
-/// The one who is asked, and what carries the asking.
+/// The connection to a register of submitted transfers.
 pub struct Target {
-    /// The verbs.
+    /// The requests that it takes.
     pub control: Arc<dyn Control>,
-    /// Who asks; empty where a server finds that out.
+    /// Name of the user; empty if a server finds that out.
     pub user: String,
     runtime: tokio::runtime::Runtime,
 }
 
 impl Target {
-    /// Waits for an answer.
+    /// Waits for a reply.
     pub fn wait<T>(&self, answer: impl Future<Output = Result<T, ControlError>>) -> Result<T, Trouble> {
         self.runtime.block_on(answer).map_err(|error| trouble(&error))
     }
 }
 
-/// Whom the options name. Nobody is asked anything yet.
+/// Connects to the register that the options name. Sends no request yet.
 pub fn control(args: &TargetArgs) -> Result<Target, Trouble> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Trouble::new(format!("preparing the connection: {error}")))?;
@@ -92,7 +94,7 @@ pub fn control(args: &TargetArgs) -> Result<Target, Trouble> {
     Ok(Target { control: Arc::new(ApiClient::new(server, token, tls)), user: String::new(), runtime })
 }
 
-/// Asked without anybody in between, so that nobody else finds out who asks.
+/// Connects to the fleet's NATS; no server in between authenticates the user.
 fn fleet(args: &NatsArgs, runtime: tokio::runtime::Runtime) -> Result<Target, Trouble> {
     let of_bus = |error: BusError| Trouble { message: error.to_string(), hint: error.hint() };
     let options = args.options("user")?;
@@ -108,20 +110,20 @@ impl TargetArgs {
         let trust = Places { ca, ..places }
             .client_trust()
             .map_err(|error| Trouble { message: error.to_string(), hint: error.hint() })?;
-        // Who asks is said by a token.
+        // A token authenticates the user, and not the certificate.
         let trust = carrack_trust::ClientTrust { identity: None, ..trust };
         client_config(&trust)
             .map_err(|error| Trouble { message: error.to_string(), hint: error.hint().map(str::to_owned) })
     }
 }
 
-/// The user's own daemon, if there is one.
+/// Returns the user's own daemon, if there is one, else the machine's.
 fn of_this_machine() -> Server {
     let own = std::env::var_os("XDG_RUNTIME_DIR").map(|place| Path::new(&place).join("carrack/queue.sock"));
     Server::Unix(own.filter(|path| path.exists()).unwrap_or_else(|| DEFAULT_SOCKET.into()))
 }
 
-/// What a verb failed with, in words; what a server says may be anything.
+/// Returns the message for a failed request. Text from a server may contain anything and is escaped.
 pub fn trouble(error: &ControlError) -> Trouble {
     let trouble = Trouble::new(error.to_string());
     match error {

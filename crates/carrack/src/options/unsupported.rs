@@ -1,4 +1,4 @@
-//! Options of `carrack cp` that a submitted transfer does not have: asked for they are refused, with what to do instead.
+//! Options of `carrack cp` that a submitted transfer does not have: they are refused, with a hint.
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
@@ -6,7 +6,8 @@ use crate::trouble::Trouble;
 
 const NOBODY: &str = "nobody logs in anywhere: data goes from mover to mover";
 
-/// Name, whether it has a value, what to do instead. What of the options of every transfer is refused says `carrack-options`.
+/// Name, true if it has a value, and the hint. `carrack-options` has the refused ones among the options of
+/// every transfer.
 const OPTIONS: [(&str, bool, &str); 15] = [
     ("recursive", false, "leave it out: directories are copied with everything in them"),
     ("background", false, "leave it out: a submitted transfer goes on without this command"),
@@ -25,13 +26,15 @@ const OPTIONS: [(&str, bool, &str); 15] = [
     ("verbose", false, "`carrack status --watch` tells more"),
 ];
 
-/// Those that were named all the same.
+/// Those of the options that were given.
 #[derive(Clone, Debug, Default)]
 pub struct NotHere(Vec<&'static (&'static str, bool, &'static str)>);
 
 impl NotHere {
+    /// Refuses the first of the options.
+    ///
     /// # Errors
-    /// If there is one.
+    /// If one was given.
     pub fn check(&self) -> Result<(), Trouble> {
         match self.0.first() {
             None => Ok(()),
@@ -77,7 +80,7 @@ mod tests {
     use crate::options::cp::CpArgs;
     use crate::options::tests::{command, parse};
 
-    /// Whoever adds an option to cp decides here what submit does with it.
+    /// A new option of `cp` is either carried out by `submit` or listed above.
     #[test]
     fn every_option_of_cp_is_carried_out_or_refused() {
         let submit = command::<SubmitArgs>();

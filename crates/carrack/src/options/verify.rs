@@ -1,4 +1,5 @@
-//! Which metadata `carrack verify` compares: the options of `carrack cp` that say what of a file is kept, with the same defaults.
+//! Metadata that `carrack verify` compares: options by the names of those by which `carrack cp` keeps
+//! metadata, with the same defaults.
 
 use carrack_engine::MetadataChecks;
 use carrack_model::FidelityOptions;
@@ -10,10 +11,12 @@ const METADATA: &str = "Which metadata are compared";
 /// Options of `carrack verify` alone.
 #[derive(Clone, Debug, Args)]
 pub struct MetadataArgs {
-    /// Compare everything that `carrack cp --archive` keeps: modes, times, owners, groups, extended attributes, ACLs, hard links
+    /// Compare everything that `carrack cp --archive` keeps: modes, times, owners, groups, extended
+    /// attributes, ACLs, hard links
     ///
-    /// Each can be left out: --no-perms, --no-times, --no-owner, --no-group, --no-xattrs, --no-acls, --no-hard-links. Without it, and without an
-    /// option below, the modification times of files, directories and links are compared, which a copy keeps without options.
+    /// Each can be left out: --no-perms, --no-times, --no-owner, --no-group, --no-xattrs, --no-acls,
+    /// --no-hard-links. Without it, and without an option below, the modification times of files, directories
+    /// and links are compared, which a copy keeps without options.
     #[arg(short, long, conflicts_with = "manifest", help_heading = METADATA)]
     archive: bool,
 
@@ -33,7 +36,8 @@ pub struct MetadataArgs {
     #[arg(short = 'O', long, help_heading = METADATA)]
     omit_dir_times: bool,
 
-    /// How far apart equal times may be; -1: only those that are equal to the nanosecond [default: what the destination's file system stores of the source's time is equal]
+    /// Most seconds by which equal times may differ; -1: only those that are equal to the nanosecond
+    /// [default: what the destination's file system stores of the source's time is equal]
     #[arg(long, value_name = "SECONDS", value_parser = parse_window, default_value = "0", hide_default_value = true, allow_negative_numbers = true, help_heading = METADATA)]
     modify_window: Window,
 
@@ -53,7 +57,7 @@ pub struct MetadataArgs {
     #[arg(long, overrides_with = "group", action = ArgAction::SetTrue, help_heading = METADATA)]
     no_group: bool,
 
-    /// Owners and groups by number, whatever they are called
+    /// Owners and groups by number, regardless of their names
     #[arg(long, help_heading = METADATA)]
     numeric_ids: bool,
 
@@ -73,7 +77,7 @@ pub struct MetadataArgs {
     #[arg(long, overrides_with = "acls", action = ArgAction::SetTrue, help_heading = METADATA)]
     no_acls: bool,
 
-    /// Which names are one file's, within one source
+    /// Hard links: which names belong to the same file, within one source
     #[arg(short = 'H', long, overrides_with = "no_hard_links", conflicts_with = "manifest", help_heading = METADATA)]
     hard_links: bool,
 
@@ -81,19 +85,22 @@ pub struct MetadataArgs {
     #[arg(long, overrides_with = "hard_links", action = ArgAction::SetTrue, help_heading = METADATA)]
     no_hard_links: bool,
 
-    /// File flags: immutable, append-only and no-dump, where both file systems tell them; no part of --archive
+    /// File flags: immutable, append-only and no-dump, where both file systems have them; no part of
+    /// --archive
     #[arg(long, conflicts_with = "manifest", help_heading = METADATA)]
     file_flags: bool,
 
-    /// Whether holes of files are holes: told where more than half of those of 64 KiB or more in a file are filled; no part of --archive
+    /// Holes of files: reported where more than half of those of 64 KiB or more in a file are filled; no part
+    /// of --archive
     ///
-    /// By the bytes that each storage holds of a file. One that compresses, or allocates in advance, may tell otherwise.
+    /// Compared by the bytes that each storage allocated for a file. A file system that compresses, or
+    /// allocates in advance, may give wrong results.
     #[arg(short = 'S', long, conflicts_with = "manifest", help_heading = METADATA)]
     sparse: bool,
 }
 
 impl MetadataArgs {
-    /// What is compared.
+    /// Returns the metadata to compare.
     pub fn checks(&self) -> MetadataChecks {
         let choice = |yes: bool, no: bool| (yes || no).then_some(yes);
         let options = FidelityOptions {

@@ -1,4 +1,4 @@
-//! Copies that go on by themselves (`--background`): processes out of their terminal's session.
+//! Copies in the background (`--background`): processes outside the session of their terminal.
 
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
@@ -16,16 +16,16 @@ use super::process::Life;
 use crate::exit::Exit;
 use crate::trouble::Trouble;
 
-/// The option that says that this process is the one in the background.
+/// The option that marks the process in the background.
 pub const INSIDE: &str = "--in-background";
 
-/// How often others look at how a copy stands.
+/// Interval at which other processes read the state of a copy.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// A copy that has not met the other end after so long is left to itself.
+/// The longest wait for the handshake; after it the copy is left alone in the background.
 const BEGINS_WITHIN: Duration = Duration::from_secs(30);
 
-/// A log that is longer is shown from so near to its end, in bytes.
+/// Bytes of the end of a log that are shown, if it is longer.
 const SHOWN_MOST: usize = 16 << 10;
 
 /// Starts the same command in the background, and waits until it has met the other end, or has ended.
@@ -55,7 +55,7 @@ pub fn launch(id: &str) -> Result<Exit, Trouble> {
 
 fn spawn(copies: &Copies, id: &str) -> io::Result<Child> {
     copies.make_directory()?;
-    // How an earlier one stands is not how this one does.
+    // The log of an earlier run is overwritten.
     let log = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(copies.log(id))?;
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
     Command::new(std::env::current_exe()?)
@@ -66,7 +66,7 @@ fn spawn(copies: &Copies, id: &str) -> io::Result<Child> {
         .spawn()
 }
 
-/// Its exit code, if it ends that soon.
+/// Returns the exit code, if the process ends before both ends have met.
 fn await_begin(copies: &Copies, id: &str, mut child: Child) -> io::Result<Option<Exit>> {
     let until = Instant::now() + BEGINS_WITHIN;
     while Instant::now() < until {
@@ -83,7 +83,7 @@ fn await_begin(copies: &Copies, id: &str, mut child: Child) -> io::Result<Option
     Ok(None)
 }
 
-/// The command's words, with the one that says where it runs: before `--`, behind which there are paths only.
+/// Inserts the option that marks the background process: before `--`, after which there are only paths.
 fn inside(words: &[OsString]) -> Vec<OsString> {
     let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
     let (options, paths) = words.split_at(end);
@@ -93,17 +93,17 @@ fn inside(words: &[OsString]) -> Vec<OsString> {
 fn show_log(path: &Path) {
     let said = fs::read(path).unwrap_or_default();
     let from = said.len().saturating_sub(SHOWN_MOST);
-    // Nobody can be told if that fails.
+    // A failure can't be reported: stderr is where it would go.
     let _ = io::stderr().write_all(&said[from..]);
 }
 
-/// Leaves the terminal's session: what ends there does not end this.
+/// Leaves the terminal's session, so that its end doesn't end this process.
 pub fn leave_terminal() {
-    // It fails for who leads a session already.
+    // It fails if the process leads a session already.
     let _ = setsid();
 }
 
-/// Waits until a copy is over, tells what it has said if it had nobody to tell, and ends as it did.
+/// Waits until a copy is over, prints its log if it ran in the background, and returns its exit code.
 pub fn wait(copy: &Copy) -> Result<Exit, Trouble> {
     let id = &copy.id;
     let gone = || Trouble::new(format!("nothing is known of the copy {id} any more"));
@@ -118,7 +118,7 @@ pub fn wait(copy: &Copy) -> Result<Exit, Trouble> {
     while copies.again(copy).map_err(|_| gone())?.runs() {
         thread::sleep(LOOK_EVERY);
     }
-    // It may have written its last word just before it ended.
+    // The process may have written its last state just before it ended.
     let copy = copies.again(copy).map_err(|_| gone())?;
     if copy.standing.in_background {
         show_log(&copies.log(id));

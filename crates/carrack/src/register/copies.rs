@@ -1,8 +1,9 @@
-//! The copies of this user, in the foreground or in the background: a small file for each, so that it can be listed, followed and run again.
+//! The register of this user's copies, in the foreground or in the background: a small file for each, so that
+//! it can be listed, followed and run again.
 //!
-//! They lie in `$XDG_STATE_HOME/carrack/transfers` (XDG Base Directory Specification; `~/.local/state` by default), with what each has said to
-//! people beside it. A copy does not depend on them: where one can't be written, there is none. What has moved already is not known here but
-//! in the journal at the destination.
+//! The files are in `$XDG_STATE_HOME/carrack/transfers` (XDG Base Directory Specification; `~/.local/state`
+//! by default), each with its log next to it. A copy does not depend on them: if a file can't be written, the
+//! copy runs without. The completed objects are not recorded here but in the journal at the destination.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -23,73 +24,75 @@ use crate::views::json::hex;
 use crate::views::table::write_facts;
 use crate::views::transfer::rate_if_any;
 
-/// Larger files are not carrack's: a command line has 2 MiB at most (execve(2)), in hexadecimal twice as much.
+/// Larger files are not carrack's: a command line has 2 MiB at most (execve(2)), in hexadecimal twice as
+/// much.
 const RECORD_BYTES_MAX: u64 = 8 << 20;
 
-/// When there are more files than the first, copies that are complete are forgotten, the oldest first, until there are so many of them as the second.
+/// The number of files above which complete copies are removed, the oldest first, and the number of complete
+/// ones that remain.
 const FILES: [usize; 2] = [600, 400];
 
-/// Copies that were complete before are forgotten then, in seconds.
+/// Seconds after which complete copies are removed then in any case.
 const KEPT_S: i64 = 30 * 24 * 3600;
 
-/// The fewest digits that may stand for all of an ID.
+/// The fewest digits by which an ID may be abbreviated.
 const PREFIX_MIN: usize = 4;
 
 /// Digits of an ID that lists show.
 const SHOWN_DIGITS: usize = 12;
 
-/// A command that was begun.
+/// A copy that was begun.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Copy {
-    /// Its name: 32 hexadecimal digits.
+    /// Its ID: 32 hexadecimal digits.
     pub id: String,
-    /// The command, its program first; empty if it has a secret.
+    /// The command line, its program first; empty if it has a secret.
     pub arguments: Vec<Word>,
-    /// Where it was given.
+    /// The working directory.
     pub directory: Word,
-    /// When, in seconds since 1970.
+    /// Start, in seconds since 1970.
     pub started: u64,
-    /// Who ran it, or runs it still.
+    /// The process that runs it or ran it.
     process: Process,
-    /// How it stands.
+    /// Its latest state.
     #[serde(flatten)]
     pub standing: Standing,
 }
 
-/// How a copy stands, as it has told last.
+/// The state of a copy, as its process wrote it last.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Standing {
-    /// Its user's words.
+    /// Its user's label.
     pub label: String,
-    /// What is copied, as it was typed.
+    /// The sources as they were typed.
     pub sources: Vec<String>,
-    /// Where to.
+    /// The destination as it was typed.
     pub destination: String,
-    /// When this was written, in seconds since 1970.
+    /// Time of the last write, in seconds since 1970.
     pub updated: i64,
-    /// Whether it makes its destination, so that the same command would go into it the next time.
+    /// True if the copy makes its destination, so that the same command would copy into it the next time.
     pub makes_destination: bool,
-    /// Whether it has no terminal.
+    /// True if it runs without a terminal.
     pub in_background: bool,
-    /// Whether both ends have met.
+    /// True if both ends have met.
     pub has_begun: bool,
     pub entries_found: u64,
     pub bytes_found: u64,
-    /// Whether the two above are totals.
+    /// True if the two fields above are totals.
     pub scan_done: bool,
     pub entries_done: u64,
     pub bytes_done: u64,
     pub entries_failed: u64,
-    /// Bytes a second, of late.
+    /// Bytes per second, recently.
     pub bytes_per_s: u64,
     /// The exit code, once it has ended.
     pub exit: Option<u8>,
-    /// Why it ended as it did, if that has a reason.
+    /// The reason for its end; empty without one.
     pub reason: String,
 }
 
-/// A copy, with what has become of it.
+/// A copy with its state, for JSON.
 #[derive(Debug, Serialize)]
 pub struct Shown<'a> {
     state: &'static str,
@@ -97,13 +100,13 @@ pub struct Shown<'a> {
     copy: &'a Copy,
 }
 
-/// Bytes that are text mostly.
+/// Bytes that are mostly text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Word {
     /// Text.
     Text(String),
-    /// Anything else.
+    /// Bytes that are not UTF-8.
     Bytes {
         /// In hexadecimal.
         hex: String,
@@ -111,7 +114,7 @@ pub enum Word {
 }
 
 impl Word {
-    /// Of an argument or a path.
+    /// Stores an argument or a path.
     pub fn of(word: &OsStr) -> Word {
         match word.to_str() {
             Some(text) => Word::Text(text.to_owned()),
@@ -119,7 +122,7 @@ impl Word {
         }
     }
 
-    /// The bytes; nothing if they can't be read.
+    /// Returns the bytes; `None` if the digits are invalid.
     pub fn get(&self) -> Option<OsString> {
         match self {
             Word::Text(text) => Some(text.into()),
@@ -133,17 +136,17 @@ impl Word {
 }
 
 impl Copy {
-    /// Whether its process still runs.
+    /// Returns the state of its process.
     pub fn life(&self) -> Life {
         self.process.life()
     }
 
-    /// The host on which it was begun.
+    /// Returns the host on which it was begun.
     pub fn host(&self) -> &str {
         &self.process.host
     }
 
-    /// The process that runs it or ran it.
+    /// Returns the process that runs it or ran it.
     pub fn pid(&self) -> u32 {
         self.process.pid
     }
@@ -152,22 +155,22 @@ impl Copy {
         self.process.pid == std::process::id()
     }
 
-    /// Whether it is under way.
+    /// Returns true if it runs.
     pub fn runs(&self) -> bool {
         self.standing.exit.is_none() && self.process.life() != Life::Ended
     }
 
-    /// Whether everything that was asked for is done.
+    /// Returns true if it ended with everything done.
     pub fn is_complete(&self) -> bool {
         self.standing.exit == Some(Exit::Complete.code())
     }
 
-    /// How it ended, if it did.
+    /// Returns its exit code, if it has ended.
     pub fn exit(&self) -> Option<Exit> {
         self.standing.exit.map(|code| Exit::of_code(code).unwrap_or(Exit::Nothing))
     }
 
-    /// What has become of it, in a word or two.
+    /// Returns its state in a word or two.
     pub fn state(&self) -> &'static str {
         match self.exit() {
             None if self.life() == Life::Elsewhere => "elsewhere",
@@ -182,17 +185,17 @@ impl Copy {
         }
     }
 
-    /// As programs see it.
+    /// Returns the copy for JSON.
     pub fn shown(&self) -> Shown<'_> {
         Shown { state: self.state(), copy: self }
     }
 
-    /// As many digits of its ID as are enough for lists.
+    /// Returns as many digits of its ID as are enough for lists.
     pub fn short_id(&self) -> &str {
         self.id.get(..SHOWN_DIGITS).unwrap_or(&self.id)
     }
 
-    /// Everything about it.
+    /// Writes everything about it.
     pub fn show(&self, log: Option<&Path>, out: &mut impl Write) -> io::Result<()> {
         let standing = &self.standing;
         let so_far = if standing.scan_done { "" } else { " found so far" };
@@ -219,14 +222,14 @@ impl Copy {
     }
 }
 
-/// The user's copies.
+/// The register of the user's copies.
 #[derive(Clone, Debug)]
 pub struct Copies {
     directory: PathBuf,
 }
 
 impl Copies {
-    /// Of this process's user; nothing if there is no home.
+    /// Returns the register of this process's user; `None` without a home directory.
     pub fn of_user() -> Option<Copies> {
         Some(Copies { directory: state::directory("transfers")? })
     }
@@ -235,17 +238,17 @@ impl Copies {
         self.directory.join(file_name(id))
     }
 
-    /// Where what a copy says to people is kept.
+    /// Returns the path of a copy's log.
     pub fn log(&self, id: &str) -> PathBuf {
         self.directory.join(format!("{id}.log"))
     }
 
-    /// The directory, which is made if need be.
+    /// Creates the directory, unless it exists.
     pub(super) fn make_directory(&self) -> io::Result<()> {
         state::make_directory(&self.directory)
     }
 
-    /// Notes that this process begins a copy. Nothing is noted where another process runs it already.
+    /// Records that this process begins a copy. Records nothing if another process is running it already.
     pub fn begin(
         &self,
         id: TransferId,
@@ -295,17 +298,17 @@ impl Copies {
         Ok(paths.filter(is_note).collect())
     }
 
-    /// All that are noted, the oldest first. What can't be read is left out.
+    /// Returns all recorded copies, the oldest first. Unreadable files are left out.
     pub fn list(&self) -> io::Result<Vec<Copy>> {
         let mut copies: Vec<Copy> = self.files()?.iter().filter_map(|path| self.read(path).ok()).collect();
         copies.sort_by(|one, other| (one.started, &one.id).cmp(&(other.started, &other.id)));
         Ok(copies)
     }
 
-    /// The one with this ID, or the only one that begins so; nothing if there is none.
+    /// Returns the copy with this ID, or the only copy whose ID begins with it; `None` if there is none.
     ///
     /// # Errors
-    /// If several begin so.
+    /// If several IDs begin with it.
     pub fn find(&self, id: &str) -> Result<Option<Copy>, Trouble> {
         if id.len() < PREFIX_MIN {
             return Ok(None);
@@ -326,19 +329,20 @@ impl Copies {
         }
     }
 
-    /// How it stands by now.
+    /// Reads the latest state of a copy.
     pub fn again(&self, copy: &Copy) -> io::Result<Copy> {
         self.read(&self.path(&copy.id))
     }
 
-    /// Forgets one.
+    /// Removes a copy from the register.
     pub fn forget(&self, copy: &Copy) -> io::Result<()> {
-        // There may be none.
+        // There may be no log.
         let _ = fs::remove_file(self.log(&copy.id));
         fs::remove_file(self.path(&copy.id))
     }
 
-    /// Forgets what is complete, where there is much of it or it is long ago. What stays is tried again the next time.
+    /// Removes complete copies, if there are too many or they are too old. Files that can't be removed are
+    /// tried again the next time.
     fn prune(&self) {
         let [many, fewer] = FILES;
         if self.files().is_ok_and(|files| files.len() <= many) {
@@ -361,7 +365,7 @@ impl Copies {
             return Err(ErrorKind::InvalidData.into());
         }
         let copy: Copy = serde_json::from_slice(&fs::read(path)?)?;
-        // The name leads back to the file.
+        // The ID must lead back to the file.
         match self.path(&copy.id) == path && copy.id.parse::<TransferId>().is_ok() {
             true => Ok(copy),
             false => Err(ErrorKind::InvalidData.into()),
@@ -373,7 +377,7 @@ fn file_name(id: &str) -> String {
     format!("{id}.json")
 }
 
-/// A copy of this process that is noted.
+/// A copy of this process that is recorded.
 #[derive(Debug)]
 pub struct Noted {
     copies: Copies,
@@ -383,40 +387,40 @@ pub struct Noted {
 }
 
 impl Noted {
-    /// Whether no earlier run of it had left something to go on with.
+    /// Returns true if no earlier run left anything to resume.
     pub fn is_new(&self) -> bool {
         self.is_new
     }
 
-    /// Whether an earlier run has made the destination.
+    /// Returns true if an earlier run has made the destination.
     pub fn has_made_destination(&self) -> bool {
         self.has_made
     }
 
-    /// Where what it says to people is kept.
+    /// Returns the path of its log.
     pub fn log(&self) -> PathBuf {
         self.copies.log(&self.copy.id)
     }
 
-    /// How it stands; see [`write`](Self::write).
+    /// Returns its state, to be changed; see [`write`](Self::write).
     pub(super) fn standing_mut(&mut self) -> &mut Standing {
         &mut self.copy.standing
     }
 
-    /// Notes how it stands.
+    /// Writes its state.
     pub(super) fn write(&mut self) -> io::Result<()> {
         self.copy.standing.updated = now_s();
         self.copies.write(&self.copy)
     }
 
-    /// It was no copy.
+    /// Removes it from the register: there was no copy to run.
     pub fn forget(&self) {
-        // One that stays is shown as ended, and can be run again: no harm.
+        // If it can't be removed, it is listed as ended and can be run again: no harm.
         let _ = self.copies.forget(&self.copy);
     }
 }
 
-/// There is no place where copies could be noted.
+/// Returns the error that the register has no directory.
 pub fn nowhere() -> Trouble {
     Trouble::new("there is no place where copies could be remembered").hint("set HOME or XDG_STATE_HOME")
 }

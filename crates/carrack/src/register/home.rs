@@ -1,7 +1,8 @@
-//! The home directory, if it is one of this process's user: only there does carrack read a configuration and keep notes.
+//! The home directory, if it belongs to this process's user: only there does carrack read a configuration and
+//! keep state.
 //!
-//! `su` and `sudo` without `-`, cron and containers leave HOME at a directory of somebody else, at `/`, or at one that is not
-//! there. Such a directory stays as it is.
+//! `su` and `sudo` without `-`, cron and containers leave HOME at another user's directory, at `/`, or at a
+//! directory that does not exist. Such a directory stays as it is.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -9,10 +10,10 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::geteuid;
 
-/// The user's home directory, or why there is none.
+/// Returns the user's home directory.
 ///
 /// # Errors
-/// The reason in words.
+/// The reason why there is none, as a text.
 pub fn directory() -> Result<PathBuf, String> {
     let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
     own(home.ok_or("HOME is not set to an absolute path")?)
@@ -33,11 +34,12 @@ fn own(home: PathBuf) -> Result<PathBuf, String> {
     }
 }
 
-/// A directory that a variable of the XDG Base Directory Specification names, else the one at `below` in the user's home.
+/// Returns the directory that a variable of the XDG Base Directory Specification names, else the directory
+/// `below` in the user's home.
 pub fn xdg(variable: &str, below: impl AsRef<Path>) -> Option<PathBuf> {
     let named = std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
     match named {
-        // It may be made, but not what is to hold it.
+        // The directory itself may be created, but not its parent.
         Some(named) => Some(named).filter(|named| named.parent().is_some_and(Path::is_dir)),
         None => Some(directory().ok()?.join(below)),
     }

@@ -1,7 +1,8 @@
-//! What carrack keeps for its user from one command to the next: the register of background copies, and what tuners have learned.
+//! The state that carrack keeps for its user between commands: the register of copies, and the history of
+//! tuners.
 //!
-//! Submitted transfers are in registers of their own, of a machine's queue or of a fleet (`carrack-register`); the commands that list and follow
-//! transfers show both.
+//! Submitted transfers are in registers of their own, of a machine's queue or of a fleet
+//! (`carrack-register`); the commands that list and follow transfers show both.
 
 pub mod background;
 pub mod copies;

@@ -1,7 +1,7 @@
-//! What carrack notes for its user from one command to the next: small files in `$XDG_STATE_HOME/carrack` (XDG Base Directory
-//! Specification; `~/.local/state` by default).
+//! State that carrack keeps for its user between commands: small files in `$XDG_STATE_HOME/carrack` (XDG Base
+//! Directory Specification; `~/.local/state` by default).
 //!
-//! Nothing depends on them: where one can't be written, there is none.
+//! No command depends on them: a file that can't be written is left out.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
@@ -10,12 +10,13 @@ use std::path::{Path, PathBuf};
 
 use crate::register::home;
 
-/// The directory of one kind of notes of this process's user; nothing if the user has no home.
+/// Returns the directory of one kind of state of this process's user; `None` if the user has no home
+/// directory.
 pub fn directory(kind: &str) -> Option<PathBuf> {
     Some(home::xdg("XDG_STATE_HOME", ".local/state")?.join("carrack").join(kind))
 }
 
-/// Writes a file in such a directory: whole or not at all, whatever happens meanwhile.
+/// Writes a file in such a directory: atomically, by renaming a temporary file.
 pub fn write(directory: &Path, name: &str, content: &[u8]) -> io::Result<PathBuf> {
     make_directory(directory)?;
     let path = directory.join(name);
@@ -25,12 +26,12 @@ pub fn write(directory: &Path, name: &str, content: &[u8]) -> io::Result<PathBuf
     Ok(path)
 }
 
-/// Makes such a directory, if need be.
+/// Creates such a directory, unless it exists.
 pub fn make_directory(directory: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory)
 }
 
-/// What a user copies may be nobody else's business.
+/// Writes a file that only its user can read: other users may not be meant to see the paths.
 fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
     file.write_all(content)
@@ -58,7 +59,7 @@ mod tests {
     #[test]
     fn what_fails_leaves_nothing() {
         let home = tempfile::tempdir().unwrap();
-        // A directory is not replaced by a file.
+        // A file does not replace a directory.
         fs::create_dir_all(home.path().join("a.json/x")).unwrap();
         assert!(write(home.path(), "a.json", b"x").is_err());
         assert_eq!(fs::read_dir(home.path()).unwrap().count(), 1);

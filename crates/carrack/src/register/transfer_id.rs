@@ -1,4 +1,4 @@
-//! The name of a transfer: the same for the same command, whenever it is run.
+//! The ID of a transfer: the same for the same command, at any time.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -10,14 +10,14 @@ use rustix::system::uname;
 use crate::remote::location::FarEnd;
 use crate::remote::route::{Far, Route};
 
-/// What keeps these names apart from other uses of the same hash (BLAKE3's key derivation mode).
+/// Separates these IDs from other uses of the same hash (BLAKE3's key derivation mode).
 const CONTEXT: &str = "carrack 2026 transfer id v1";
 
-/// The first 16 bytes of a BLAKE3 hash over the places of the sources and the destination, and over what is kept of files beyond
-/// the usual, if anything is; and over the part of the file, if not all of it is copied. Local paths are made absolute with
-/// the working directory, by their letters only, and belong to this host: another one that copies a path of the same name to
-/// the same place copies something else. Of far ones the host counts as it was typed. A slash at the end of a path is
-/// part of it, as it means something.
+/// Returns the first 16 bytes of a BLAKE3 hash over the places of the sources and the destination, over the
+/// metadata kept beyond the default, if any, and over the range of a partial transfer. Local paths are made
+/// absolute with the working directory, without resolving links, and belong to this host: another host that
+/// copies a path of the same name to the same place has another transfer. Of far ends the host counts as it
+/// was typed. A slash at the end of a path counts, as it has a meaning.
 ///
 /// # Errors
 /// If there is no working directory.
@@ -48,7 +48,7 @@ pub fn transfer_id(route: &Route, fidelity: &Fidelity, part: Option<PartialRange
     Ok(TransferId(id))
 }
 
-/// What an earlier session completed has to be complete for this one too.
+/// Adds the kept metadata: objects that an earlier session completed must be complete for this session too.
 fn add_fidelity(hasher: &mut blake3::Hasher, fidelity: &Fidelity) {
     let Fidelity {
         kept,
@@ -74,14 +74,14 @@ fn add_fidelity(hasher: &mut blake3::Hasher, fidelity: &Fidelity) {
         hasher.update(&(account.name.len() as u64).to_le_bytes());
         hasher.update(&account.name);
     }
-    // Without rules it is what it was before there were any.
+    // Without rules the ID stays as it was before there were rules.
     if !user_map.is_empty() || !group_map.is_empty() {
         for map in [user_map, group_map] {
             hasher.update(&(map.as_str().len() as u64).to_le_bytes());
             hasher.update(map.as_str().as_bytes());
         }
     }
-    // Likewise.
+    // Likewise for modes and times.
     let modes = [*perms, *omit_times, *omit_dir_times];
     if modes != [false; 3] || !mode_change.is_empty() {
         hasher.update(b"modes");
@@ -90,11 +90,11 @@ fn add_fidelity(hasher: &mut blake3::Hasher, fidelity: &Fidelity) {
     }
 }
 
-/// Each part with its length in front, so that no two lists of places are the same bytes.
+/// Adds a host and a path, each with its length in front, so that no two lists of places are the same bytes.
 fn add_place(hasher: &mut blake3::Hasher, far: Option<&FarEnd>, path: &Path) -> io::Result<()> {
     let (host, path) = match far {
         Some(far) => (far.to_string(), path.to_path_buf()),
-        // No far host is written with a NUL.
+        // No far host contains a NUL.
         None => (format!("\0{}", uname().nodename().to_string_lossy()), path::absolute(path)?),
     };
     for part in [host.as_bytes(), path.as_os_str().as_bytes()] {

@@ -1,14 +1,14 @@
-//! What the tuners of this user's transfers have found out, from which later ones between the same sites begin: a JSON file for
+//! The history of this user's tuners, from which later ones between the same sites begin: a JSON file for
 //! each workload in `$XDG_STATE_HOME/carrack/tuner`.
 //!
-//! | field | what |
+//! | field | content |
 //! | --- | --- |
-//! | `version` | 1; a file of any other one counts as none |
+//! | `version` | 1; files of other versions are ignored |
 //! | `workload` | `source` and `sink` (names of sites), `size` (`small`, `mixed`, `large`) |
 //! | `record` | the tuner's [`TunerRecord`] |
 //!
-//! A file's name is a hash of its workload, since sites may be called anything; one that does not fit counts as none. So does
-//! what can't be read, what is too long, and what is too old to say much.
+//! A file's name is a hash of its workload, since the name of a site may hold any character. A file is
+//! ignored if its name does not fit its workload, or if it is unreadable, too long, or too old to be useful.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -26,70 +26,71 @@ use crate::remote::sites::Sites;
 
 const VERSION: u32 = 1;
 
-/// Three curves of as many points as there can be threads are a fifth of it.
+/// Three curves with a point for each possible number of threads take a fifth of this.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// More workloads than anybody has on one host; the newest stay.
+/// More workloads than one host has in practice; the newest stay.
 const FILES_MAX: usize = 256;
 
-/// Storage and networks are changed meanwhile.
+/// The longest age at which a record is used: storage and networks change.
 const AGE_MAX_S: u64 = 30 * 86_400;
 
-/// What keeps these names apart from other uses of the same hash (BLAKE3's key derivation mode).
+/// Separates these names from other uses of the same hash (BLAKE3's key derivation mode).
 const CONTEXT: &str = "carrack 2026 tuner workload v1";
 
-/// What was found out about one workload.
+/// A record and its workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Known {
     version: u32,
-    /// Between which sites, with what files.
+    /// The sites and the size of the files.
     pub workload: Workload,
-    /// What was found.
+    /// The tuner's record.
     pub record: TunerRecord,
 }
 
 impl Known {
-    /// Of this version.
+    /// Creates a record of this version.
     pub fn new(workload: Workload, record: TunerRecord) -> Known {
         Known { version: VERSION, workload, record }
     }
 
-    /// Whether it says something of today. A clock that was far ahead does not keep a record alive.
+    /// Returns true if the record is recent enough. A clock that was far ahead does not keep a record fresh.
     pub fn is_fresh(&self, now_s: i64) -> bool {
         self.record.at_s.abs_diff(now_s.max(0).unsigned_abs()) <= AGE_MAX_S
     }
 }
 
-/// Where it is kept.
+/// The directory of the records.
 #[derive(Clone, Debug)]
 pub struct TunerStore {
     directory: PathBuf,
 }
 
 impl TunerStore {
-    /// Of this process's user; nothing if there is no home.
+    /// Returns the store of this process's user; `None` without a home directory.
     pub fn of_user() -> Option<TunerStore> {
         Some(TunerStore { directory: state::directory("tuner")? })
     }
 
-    /// In a directory, which need not be there.
+    /// Returns a store in a directory, which need not exist.
     #[cfg(test)]
     pub fn at(directory: PathBuf) -> TunerStore {
         TunerStore { directory }
     }
 
-    /// Where a session between these sites begins from, and leaves what it has found out.
+    /// Returns the history of sessions between these sites, which they read at the start and extend at the
+    /// end.
     pub fn history(self, sites: Sites) -> History {
         History(Arc::new(SitesMemory { store: self, sites }))
     }
 
-    /// The last one of this workload.
+    /// Returns the last record of this workload, if it is fresh.
     pub fn recall(&self, workload: &Workload, now_s: i64) -> Option<TunerRecord> {
         let known = self.read(&self.path(workload))?;
         known.is_fresh(now_s).then_some(known.record)
     }
 
-    /// Keeps one in its place.
+    /// Stores a record in place of the earlier one.
     ///
     /// # Errors
     /// If it can't be written.
@@ -103,17 +104,17 @@ impl TunerStore {
         Ok(())
     }
 
-    /// All of whatever age, by workload. What counts as none is left out.
+    /// Returns all records of any age, by workload. Invalid files are left out.
     ///
     /// # Errors
-    /// If the directory is there and can't be read.
+    /// If the directory exists and can't be read.
     pub fn list(&self) -> io::Result<Vec<Known>> {
         let mut list: Vec<Known> = self.files()?.iter().filter_map(|path| self.read(path)).collect();
         list.sort_by(|one, other| one.workload.cmp(&other.workload));
         Ok(list)
     }
 
-    /// Forgets what is known of this workload.
+    /// Removes the record of this workload.
     ///
     /// # Errors
     /// If it can't be removed.
@@ -142,7 +143,7 @@ impl TunerStore {
         (known.version == VERSION && self.path(&known.workload) == path).then_some(known)
     }
 
-    /// Leaves the newest ones. What can't be removed stays.
+    /// Keeps only the newest files. Files that can't be removed stay.
     fn prune(&self) {
         let age = |path: PathBuf| (fs::metadata(&path).and_then(|it| it.modified()).ok(), path);
         let files = self.files().unwrap_or_default().into_iter();
@@ -153,13 +154,13 @@ impl TunerStore {
     }
 }
 
-/// Records, and what a process that was killed left of one.
+/// Returns true for records, and for temporary files of processes that were killed.
 fn is_own(path: &Path) -> bool {
     let is_hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
     is_hidden || path.extension() == Some("json".as_ref())
 }
 
-/// Each site with its length in front, so that no two workloads are the same bytes.
+/// Returns a hash over each site with its length in front, so that no two workloads are the same bytes.
 fn file_name(workload: &Workload) -> String {
     let mut hasher = blake3::Hasher::new_derive_key(CONTEXT);
     for site in [&workload.source, &workload.sink] {
@@ -175,7 +176,7 @@ fn file_name(workload: &Workload) -> String {
     format!("{}.json", &digits[..32])
 }
 
-/// The store, between two sites.
+/// The store for two sites.
 struct SitesMemory {
     store: TunerStore,
     sites: Sites,
@@ -194,7 +195,7 @@ impl TunerMemory for SitesMemory {
     }
 
     fn keep(&self, size: SizeClass, record: &TunerRecord) {
-        // A transfer is none the worse for it.
+        // A transfer works without it.
         let _ = self.store.keep(&Known::new(self.workload(size), record.clone()));
     }
 }

@@ -1,4 +1,4 @@
-//! How this process's copy stands, noted each second and at its end; and what it says to people, beside that.
+//! Writes the state of this process's copy to the register each second and at its end; and the copy's log.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -14,20 +14,20 @@ use crate::exit::End;
 use crate::trouble::Trouble;
 use crate::views::report::{Ending, View};
 
-/// How often it is noted.
+/// Interval of the writes.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
 
-/// Keeps the note of how this process's copy stands.
+/// Keeps the state of this process's copy in the register.
 pub struct StandingView {
     noted: Arc<Mutex<Noted>>,
-    /// When, and how many bytes were done then.
+    /// Time of the last write, and the bytes that were done then.
     written: (Instant, u64),
-    /// Nobody else would know of it.
+    /// True if the register is the only place where the copy can be followed.
     is_needed: bool,
 }
 
 impl StandingView {
-    /// Of a copy that begins. If it `is_needed`, one that can't be written is a trouble.
+    /// Creates the view of a copy that begins. If it `is_needed`, a failed write is an error.
     pub fn new(noted: Arc<Mutex<Noted>>, is_needed: bool) -> StandingView {
         StandingView { noted, written: (Instant::now(), 0), is_needed }
     }
@@ -72,7 +72,7 @@ impl View for StandingView {
             }
             Event::Connected { .. } => {
                 self.noted().standing_mut().has_begun = true;
-                // Whoever has started it waits for that.
+                // The process that started the copy waits for this state.
                 if self.is_needed { self.write() } else { Ok(()) }
             }
             Event::Progress(progress) => self.note(progress),
@@ -85,7 +85,7 @@ impl View for StandingView {
         let mut noted = self.noted();
         let standing = noted.standing_mut();
         standing.exit = Some(ending.exit.code());
-        // What was there before is done, too.
+        // Entries of earlier sessions are done, too.
         standing.entries_done = standing.entries_done.max(summary.entries_done() + summary.entries_kept);
         standing.bytes_done = standing.bytes_done.max(summary.bytes_done + summary.bytes_kept);
         standing.entries_found = standing.entries_found.max(standing.entries_done + summary.entries_failed);
@@ -103,14 +103,14 @@ impl View for StandingView {
     }
 }
 
-/// A file that is made when something is written to it; what can't be written is nobody's loss.
+/// A log file that is created with the first write. Write errors are ignored.
 pub struct Log {
     path: PathBuf,
     file: Option<File>,
 }
 
 impl Log {
-    /// At a path, where an earlier copy's may be.
+    /// Creates a log at a path, which may hold an earlier copy's.
     pub fn new(path: PathBuf) -> Log {
         // There may be none.
         let _ = std::fs::remove_file(&path);

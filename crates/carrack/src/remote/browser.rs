@@ -1,4 +1,4 @@
-//! One thing done with one location beside copying, on this host, over ssh or at a daemon.
+//! Operations on single locations other than copying: on this host, over ssh or at a daemon.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -15,7 +15,7 @@ use crate::remote::reins::Reins;
 use crate::trouble::{Trouble, tame};
 use crate::views::output::tell_unwritten;
 
-/// Why something was not done, or not to its end.
+/// The reason why an operation failed or ended early.
 #[derive(Debug)]
 pub enum Stop {
     /// A signal.
@@ -24,20 +24,21 @@ pub enum Stop {
     Trouble(Trouble),
 }
 
-/// Does things with locations, each in a session of its own.
+/// Runs operations on locations, each in a session of its own.
 pub struct Browser<'a> {
     args: &'a FarArgs,
     reins: Reins,
 }
 
 impl<'a> Browser<'a> {
-    /// Watches signals from now on; once in a process. Trouble is told, and how the command ends by it comes back.
+    /// Watches signals from now on; once in a process. Prints an error, and returns the exit code that
+    /// follows from it.
     pub fn new(args: &'a FarArgs) -> Result<Browser<'a>, Exit> {
         let reins = Reins::take().map_err(|trouble| told(&trouble, Exit::Nothing))?;
         Ok(Browser { args, reins })
     }
 
-    /// Does it; `found` gets what comes of it, and ends it early with `Break`.
+    /// Runs an operation; `found` gets each result, and ends the operation early with `Break`.
     pub fn run(
         &self,
         location: &Location,
@@ -80,7 +81,7 @@ impl<'a> Browser<'a> {
     }
 }
 
-/// What a command has come to, over all of its locations.
+/// The outcome of a command, over all of its locations.
 #[derive(Debug, Default)]
 pub struct Tally {
     done: u64,
@@ -89,7 +90,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Adds how one location ended, and tells of its trouble; false if the command has to end.
+    /// Adds the outcome of one location and prints its error; returns false if the command must end.
     pub fn add(&mut self, ended: Result<BrowseSummary, Stop>) -> bool {
         match ended {
             Ok(summary) => {
@@ -102,40 +103,41 @@ impl Tally {
         !self.is_interrupted
     }
 
-    /// Adds something that failed, and tells of it.
+    /// Adds a failure, and prints it.
     pub fn fail(&mut self, trouble: &Trouble) {
         self.failed += 1;
         trouble.tell();
     }
 
-    /// Something was handed on before the rest failed.
+    /// Adds results that were handed on before the rest failed.
     pub fn add_done(&mut self, count: u64) {
         self.done += count;
     }
 
-    /// What was written to stdout can't be written; a reader who left knows it.
+    /// Adds a failed write to stdout, and prints it unless the reader has closed the pipe.
     pub fn fail_to_write(&mut self, error: &io::Error) {
         self.failed += 1;
         tell_unwritten(error);
     }
 
-    /// The code.
+    /// Returns the exit code.
     pub fn exit(&self) -> Exit {
         if self.is_interrupted { Exit::Interrupted } else { Exit::of_counts(self.done, self.failed) }
     }
 }
 
-/// Tells on stderr of an entry that failed; nobody can be told if that fails.
+/// Prints the failure of an entry on stderr; a failed write can't be reported.
 pub fn tell_failure(path: &[u8], detail: &str) {
     let _ = writeln!(io::stderr(), "carrack: failed: {}: {}", escape(path), tame(detail));
 }
 
-/// The locations of a command's arguments. If one names none, that is told, and how the command ends by it comes back.
+/// Parses the locations of a command's arguments. Prints the error of an invalid one, and returns the exit
+/// code.
 pub fn locations(texts: &[OsString]) -> Result<Vec<Location>, Exit> {
     texts.iter().map(|text| located(Location::parse_path(text))).collect()
 }
 
-/// A location, or how the command ends without it.
+/// Returns a location, or the exit code without it.
 pub fn located(parsed: Result<Location, LocationError>) -> Result<Location, Exit> {
     parsed.map_err(|error| told(&Trouble::new(error.to_string()).hint(error.hint()), Exit::Usage))
 }

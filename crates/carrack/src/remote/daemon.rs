@@ -1,6 +1,7 @@
-//! The way to a daemon: a TCP connection, TLS on it, and what it means where either fails.
+//! The connection to a daemon: TCP, TLS on it, and the messages for failures of either.
 //!
-//! Whom to believe comes from the options and files of `DaemonArgs`; that the daemon proves its name can't be turned off.
+//! The trusted authorities come from the options and files of `DaemonArgs`; the check of the daemon's name
+//! can't be turned off.
 
 use std::io::{self, ErrorKind};
 use std::net::TcpStream;
@@ -19,15 +20,15 @@ use crate::remote::far_end::Unreached;
 use crate::remote::location::Daemon;
 use crate::trouble::Trouble;
 
-/// Of a name with very many addresses.
+/// Most addresses of one name that are tried.
 const ADDRESSES_MAX: usize = 16;
 
-/// A daemon that vanished without a word is noticed after a few of these.
+/// Interval of keepalive probes; a daemon that vanished is noticed after a few of them.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
-/// Connects: the daemon has proved its name when this returns. Nothing if the user ended it.
+/// Connects, and returns when the daemon has proved its name; `None` if the user ended it.
 ///
-/// A daemon that is silent for `stall` is not waited for any longer, however long `--connect-timeout` is.
+/// The wait for a silent daemon ends after `stall`, however long `--connect-timeout` is.
 pub fn connect(
     daemon: &Daemon,
     args: &DaemonArgs,
@@ -45,7 +46,8 @@ pub fn connect(
     let channel =
         TlsChannel::client(socket, config, name, Instant::now() + patience).map_err(|error| Unreached {
             trouble: explain(daemon, &error),
-            // Somebody listens, and is busy or about to end; those who don't trust each other won't do so later.
+            // A failed connection may mean that the daemon is busy or about to end; a refused certificate
+            // stays refused.
             again: if matches!(error, TlsError::Io(_)) { Again::Always } else { Again::Never },
         })?;
     if !speaks_carrack(channel.protocol()) {
@@ -53,12 +55,12 @@ pub fn connect(
             .hint("the port may be another program's: write carrack://host:PORT/EXPORT/path")
             .into());
     }
-    // Data connections go where this one got through.
+    // Data connections go to the address that answered.
     let host = address.to_canonical().to_string();
     Ok(Some(Peer { channel: Channel::Tls(Box::new(channel)), host, token }))
 }
 
-/// Tries the addresses one after the other; the first that answers.
+/// Tries the addresses one after the other, and returns the first connection.
 fn dial(daemon: &Daemon, patience: Duration, abort: &Abort) -> Result<Option<TcpStream>, Unreached> {
     let mut failure = None;
     let unknown =
@@ -70,12 +72,12 @@ fn dial(daemon: &Daemon, patience: Duration, abort: &Abort) -> Result<Option<Tcp
         }
         match TcpStream::connect_timeout(&address, patience) {
             Ok(socket) => {
-                // Without it a session is no worse for anything but the wait for one that vanished.
+                // Without keepalive, only the wait for a daemon that vanished is longer.
                 let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);
                 let _ = SockRef::from(&socket).set_tcp_keepalive(&keepalive);
                 return Ok(Some(socket));
             }
-            // The first address is the most promising; its failure tells most.
+            // The first address is the most likely; its failure is the most useful message.
             Err(error) => _ = failure.get_or_insert(error),
         }
     }
@@ -85,7 +87,7 @@ fn dial(daemon: &Daemon, patience: Duration, abort: &Abort) -> Result<Option<Tcp
     }
 }
 
-/// Networks and daemons come back.
+/// Networks and daemons come back: the error may be retried soon.
 fn nobody(trouble: Trouble) -> Unreached {
     Unreached { trouble, again: Again::Soon }
 }
@@ -109,8 +111,7 @@ fn unreachable(daemon: &Daemon, error: &io::Error) -> Trouble {
     }
 }
 
-/// What keeps the two ends from speaking TLS with each other, at the handshake or, where the daemon does not accept this
-/// end, after it.
+/// Explains a TLS failure, at the handshake or, where the daemon does not accept this end, after it.
 pub fn explain(daemon: &Daemon, error: &TlsError) -> Trouble {
     match error {
         TlsError::Io(error) if error.kind() == ErrorKind::TimedOut => {
@@ -178,7 +179,7 @@ fn alert_in_words(alert: AlertDescription) -> String {
     }
 }
 
-/// Of a daemon that was connected to and said nothing.
+/// Explains a daemon that accepted the connection and closed it without a message.
 pub fn silent(daemon: &Daemon) -> Trouble {
     Trouble::new(format!("{daemon} closed the connection without a word"))
         .hint("it may have as many sessions as it takes, or be about to end: try again; its log says more")
@@ -223,14 +224,14 @@ mod tests {
         assert!(dial(&daemon(1), Duration::from_secs(5), &abort).unwrap().is_none());
     }
 
-    /// A handshake with a server that says only this.
+    /// Shakes hands with a server that sends only this.
     fn shaken(said: &'static [u8], patience: Duration) -> Trouble {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let daemon = daemon(listener.local_addr().unwrap().port());
         let answering = std::thread::spawn(move || {
             let (mut socket, _) = listener.accept().unwrap();
             socket.write_all(said).unwrap();
-            // Held until the client has given up.
+            // The connection is held until the client has given up.
             let _ = io::copy(&mut socket, &mut io::sink());
         });
         let socket = dialled(&daemon).unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! Far ends, whichever way leads there: how each is reached, left, and explained when something went wrong.
+//! Far ends, over ssh or at a daemon: how each is reached, left, and explained after an error.
 
 use std::time::Duration;
 
@@ -13,60 +13,60 @@ use crate::remote::reins::Reins;
 use crate::remote::ssh::{self, Remote, Terms};
 use crate::trouble::{Trouble, warn};
 
-/// How long ssh may take to end after the session has: the far side may still be removing temporary names.
+/// The longest wait for ssh's end after a session: the far side may still be removing temporary names.
 const SSH_PATIENCE: Duration = Duration::from_secs(10);
 
-/// The same after a signal, when somebody waits for the prompt; the far side cleans up without ssh's help.
+/// The same after a signal, when the user waits for the prompt; the far side cleans up without ssh's help.
 const SSH_PATIENCE_INTERRUPTED: Duration = Duration::from_secs(1);
 
 /// A far end that a session may be held with.
 pub enum Reached<'a> {
-    /// Over a running ssh.
+    /// Over a running ssh process.
     Ssh(Remote<'a>),
     /// Over TLS.
     Daemon(&'a Daemon),
 }
 
-/// A far end that was left: what is known of why it never spoke, or of what TLS has against it.
+/// A far end that was left: the source of an explanation if it never sent a message, or TLS failed.
 pub enum Left<'a> {
-    /// ssh's own end tells.
+    /// The explanation by ssh's exit status.
     Ssh(Trouble),
-    /// Nobody else does.
+    /// The daemon, of which no more is known.
     Daemon(&'a Daemon),
 }
 
-/// How a far end is gone to.
+/// The options by which a far end is reached.
 #[derive(Clone, Copy, Debug)]
 pub struct Approach<'a> {
-    /// What the user said of the way.
+    /// The user's options.
     pub args: &'a FarArgs,
-    /// Data may travel so.
+    /// The lowest protection level for data.
     pub protection: Protection,
-    /// Whether the far end asks for storage targets that are shared out there; a daemon decides that by itself.
+    /// True if the far end asks its meta-scheduler for grants; a daemon decides that on its own.
     pub shares: bool,
     /// Silence after which the far end counts as dead.
     pub stall: Duration,
 }
 
 impl<'a> Approach<'a> {
-    /// Where nothing is copied.
+    /// Creates the options of commands that copy nothing.
     pub fn plain(args: &'a FarArgs) -> Approach<'a> {
         let stall = Duration::from_millis(STALL_MS_DEFAULT.into());
         Approach { args, protection: Protection::default(), shares: true, stall }
     }
 }
 
-/// Why a far end was not reached.
+/// The reason why a far end was not reached.
 #[derive(Debug)]
 pub struct Unreached {
-    /// In words.
+    /// The message.
     pub trouble: Trouble,
-    /// Whether it may go better another time.
+    /// The kind of retry that may succeed.
     pub again: Again,
 }
 
 impl From<Trouble> for Unreached {
-    /// What is wrong here stays wrong.
+    /// An error on this side is permanent.
     fn from(trouble: Trouble) -> Unreached {
         Unreached { trouble, again: Again::Never }
     }
@@ -79,7 +79,7 @@ impl From<Unreached> for SessionError {
     }
 }
 
-/// Goes there. Nothing if the user ended it.
+/// Connects to a far end; `None` if the user ended it.
 pub fn reach<'a>(
     far: &'a FarEnd,
     approach: Approach<'a>,
@@ -101,7 +101,8 @@ pub fn reach<'a>(
 }
 
 impl<'a> Reached<'a> {
-    /// After the session, when the channel is closed. A far end of which it is known that it `hangs` is not waited for.
+    /// Leaves the far end after the session, when the channel is closed. A far end that `hangs` is not waited
+    /// for.
     pub fn leave(self, reins: &Reins, hangs: bool) -> Left<'a> {
         match self {
             Reached::Daemon(daemon) => Left::Daemon(daemon),
@@ -115,8 +116,8 @@ impl<'a> Reached<'a> {
     }
 }
 
-/// Has `act` go to a far end and do what is to be done there, again while that end says "not now": for commands that move no data. Beside
-/// the error comes what `act` gave with it.
+/// Runs `act`, which connects to a far end and runs an operation there, and retries while that end answers
+/// "not now": for commands that move no data. An error comes with the far end that `act` returned.
 pub fn in_turn<T, L>(
     abort: &Abort,
     act: &mut dyn FnMut() -> Result<T, (SessionError, Option<L>)>,
@@ -135,7 +136,7 @@ pub fn in_turn<T, L>(
     }
 }
 
-/// Tells of warnings only.
+/// Prints warnings only.
 struct Warnings;
 
 impl Observer for Warnings {
@@ -146,12 +147,13 @@ impl Observer for Warnings {
     }
 }
 
-/// Whether a session ended because the far end hangs.
+/// Returns true if a session ended because the far end hangs.
 pub fn hangs(outcome: &Outcome) -> bool {
     matches!(&outcome.result, Err(SessionError::Unreachable { .. } | SessionError::PeerStalled(_)))
 }
 
-/// A daemon that ends the connection without a word is busy, or about to end; of ssh its own end tells.
+/// Explains the end of a daemon's connection without a message: it is busy, or about to end. For ssh, the
+/// exit status explains it.
 pub fn of_daemon(outcome: Outcome, far: &FarEnd) -> Outcome {
     match (far, outcome.result) {
         (FarEnd::Daemon(daemon), Err(SessionError::PeerSilent)) => {
@@ -162,7 +164,7 @@ pub fn of_daemon(outcome: Outcome, far: &FarEnd) -> Outcome {
     }
 }
 
-/// The same for a session between two far ends.
+/// Returns the same for a session between two far ends.
 pub fn explain_between(error: &SessionError, source: Left<'_>, sink: Left<'_>) -> Trouble {
     match error {
         SessionError::At { role: Role::Source, error } => explain(error, Some(source)),
@@ -171,7 +173,7 @@ pub fn explain_between(error: &SessionError, source: Left<'_>, sink: Left<'_>) -
     }
 }
 
-/// What ended a session, for people; `left` is the far end if there was one.
+/// Returns the message for the error that ended a session; `left` is the far end if there was one.
 pub fn explain(error: &SessionError, left: Option<Left<'_>>) -> Trouble {
     match (error, left) {
         (error, Some(Left::Ssh(silence))) if error.is_peer_silent() => silence,

@@ -1,4 +1,5 @@
-//! Locations as they are typed, and the ways to other hosts: ssh, and daemons with accounts of their own.
+//! Locations as they are typed, and connections to other hosts: over ssh, and to daemons with accounts of
+//! their own.
 
 pub mod browser;
 pub mod daemon;

@@ -1,4 +1,4 @@
-//! What ends a command before its time: signals, `--timeout`, `--stop-at`, and whatever ssh has to end with it.
+//! Cancellation of a command: by signals, `--timeout` or `--stop-at`, together with its ssh processes.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -12,10 +12,10 @@ use crate::remote::ssh::Leash;
 use crate::signals::{self, Signalled};
 use crate::trouble::Trouble;
 
-/// How often it is asked what time it is.
+/// Longest interval between two reads of the clock.
 const CLOCK_IS_ASKED: Duration = Duration::from_secs(10);
 
-/// Held from a command's start.
+/// The cancellation of a command; it exists from the command's start.
 #[derive(Clone)]
 pub struct Reins {
     /// Interrupts the engine.
@@ -31,24 +31,25 @@ impl Reins {
         watch().map_err(|error| Trouble::new(format!("signals can't be watched: {error}")))
     }
 
-    /// For an ssh that is about to be started.
+    /// Returns a handle for an ssh process that is about to be started.
     pub fn leash(&self) -> Leash {
         let leash = Leash::default();
         let mut leashes = self.leashes.lock().unwrap_or_else(PoisonError::into_inner);
-        // Of earlier sessions of this command.
+        // These belong to earlier sessions of this command.
         leashes.retain(|leash| !leash.has_ended());
         leashes.push(leash.clone());
         drop(leashes);
         leash
     }
 
-    /// Ends the command after so long, as a signal would.
+    /// Ends the command after this time, as a signal would.
     pub fn end_after(&self, longest: Duration) -> Result<(), Trouble> {
         let began = Instant::now();
         self.end_when("--timeout", move || longest.saturating_sub(began.elapsed()))
     }
 
-    /// Ends the command at a moment, seconds since 1970: by the clock, which may be set, and goes on while the machine sleeps.
+    /// Ends the command at a moment, in seconds since 1970: by the wall clock, which may be set, and which
+    /// runs while the machine sleeps.
     pub fn end_at(&self, moment_s: i64) -> Result<(), Trouble> {
         let moment = UNIX_EPOCH + Duration::from_secs(u64::try_from(moment_s).unwrap_or(0));
         self.end_when("--stop-at", move || moment.duration_since(SystemTime::now()).unwrap_or_default())
@@ -58,7 +59,7 @@ impl Reins {
         let (abort, is_late) = (self.abort.clone(), Arc::clone(&self.is_late));
         let wait = move || {
             while !left().is_zero() {
-                // Somebody else may end it before.
+                // The command may end before.
                 if abort.wait(left().min(CLOCK_IS_ASKED)) {
                     return;
                 }
@@ -70,12 +71,12 @@ impl Reins {
         started.map(drop).map_err(|error| Trouble::new(format!("{option} can't be watched: {error}")))
     }
 
-    /// Whether its time was over before anything else ended it.
+    /// Returns true if the time was over before a signal came.
     pub fn is_late(&self) -> bool {
         self.is_late.load(SeqCst) && !self.signalled.is_set()
     }
 
-    /// Whether a signal came, or something else ends the command.
+    /// Returns true if a signal came, or the command ends for another reason.
     pub fn is_told_to_end(&self) -> bool {
         self.signalled.is_set() || self.abort.is_set()
     }

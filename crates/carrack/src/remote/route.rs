@@ -1,4 +1,4 @@
-//! Which way the data goes: the sources and the destination of one transfer, and the far end if there is one.
+//! The route of the data: the sources and the destination of one transfer, and the far ends if there are any.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -6,21 +6,21 @@ use std::path::PathBuf;
 use crate::remote::location::{FarEnd, Location, LocationError};
 use crate::trouble::Trouble;
 
-/// Which end is far away.
+/// The ends on other hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Far {
-    /// None: both ends in this process.
+    /// None: both ends are in this process.
     Neither,
-    /// The data comes from there.
+    /// The source.
     Source(FarEnd),
-    /// The data goes there.
+    /// The sink.
     Sink(FarEnd),
     /// Both: the data goes from the first to the second.
     Both(FarEnd, FarEnd),
 }
 
 impl Far {
-    /// The far end at the source, and the one at the sink.
+    /// Returns the far end at the source and the far end at the sink.
     pub fn ends(&self) -> (Option<&FarEnd>, Option<&FarEnd>) {
         match self {
             Far::Neither => (None, None),
@@ -31,10 +31,10 @@ impl Far {
     }
 }
 
-/// The ways and the paths of one transfer.
+/// The ends and the paths of one transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// Which end is far away.
+    /// The ends on other hosts.
     pub far: Far,
     /// At the source, as typed.
     pub sources: Vec<PathBuf>,
@@ -42,10 +42,10 @@ pub struct Route {
     pub destination: PathBuf,
 }
 
-/// Why there is no way from the sources to the destination.
+/// The reason why there is no route from the sources to the destination.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RouteError {
-    /// A source or the destination names no place.
+    /// A source or the destination is not a location.
     #[error(transparent)]
     Location(#[from] LocationError),
     /// Some sources are local, some remote, or on different hosts.
@@ -54,7 +54,7 @@ pub enum RouteError {
 }
 
 impl RouteError {
-    /// What the user can do.
+    /// Returns advice for the user.
     pub fn hint(&self) -> &'static str {
         match self {
             RouteError::Location(error) => error.hint(),
@@ -70,7 +70,7 @@ impl From<RouteError> for Trouble {
 }
 
 impl Route {
-    /// Reads the arguments of a copy.
+    /// Parses the arguments of a copy.
     pub fn parse(sources: &[OsString], destination: &OsStr) -> Result<Route, RouteError> {
         let destination = Location::parse_path(destination)?;
         let sources = sources.iter().map(|text| Location::parse_path(text)).collect::<Result<Vec<_>, _>>()?;
@@ -85,13 +85,14 @@ impl Route {
     }
 }
 
-/// An export is no entry of a directory: its contents are meant, as with a module of an rsync daemon.
+/// Returns the path of a source. An export is not an entry of a directory: its contents are copied, as with a
+/// module of an rsync daemon.
 fn path_of_source(location: Location) -> PathBuf {
     let is_export = matches!(location.far, Some(FarEnd::Daemon(_))) && location.path.iter().count() == 2;
     if is_export { location.path.join("") } else { location.path }
 }
 
-/// The far end that all sources are on; nothing if all are local.
+/// Returns the far end that all sources are on; `None` if all are local.
 fn common_end(sources: &[Location]) -> Result<Option<FarEnd>, RouteError> {
     let first = sources.first().and_then(|location| location.far.as_ref());
     match sources.iter().find(|location| location.far.as_ref() != first) {

@@ -1,5 +1,5 @@
-//! What the two ends of a transfer are called where is noted how it went: this host by its own name, a far one as the user has
-//! typed it.
+//! The names of a transfer's two ends in records of its performance: this host by its own name, a far one as
+//! the user has typed it.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -8,20 +8,20 @@ use rustix::system::uname;
 use crate::remote::location::{Daemon, FarEnd};
 use crate::remote::route::{Far, Route};
 
-/// Who called is not known.
+/// The name of a caller with an unknown address.
 const UNKNOWN: &str = "unknown";
 
 /// The names of both ends, in lower case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sites {
-    /// Where data is read.
+    /// The end that reads.
     pub source: String,
-    /// Where it is written.
+    /// The end that writes.
     pub sink: String,
 }
 
 impl Sites {
-    /// Of a copy of which this process is an end; nothing if both are elsewhere.
+    /// Returns the names for a copy of which this process is an end; `None` if both ends are elsewhere.
     pub fn of_route(route: &Route) -> Option<Sites> {
         let (source, sink) = match &route.far {
             Far::Neither => (here(), here()),
@@ -32,14 +32,15 @@ impl Sites {
         Some(Sites { source, sink })
     }
 
-    /// Of a session here that somebody has called to read from this host.
+    /// Returns the names for a session in which the caller reads from this host.
     pub fn of_session(caller: Option<IpAddr>) -> Sites {
         let sink = caller.map_or_else(|| UNKNOWN.to_owned(), |caller| caller.to_canonical().to_string());
         Sites { source: here(), sink }
     }
 }
 
-/// The name of one that was named as far ends are: `[user@]host`, `[address]`, `carrack://host[:port]`.
+/// Returns the name of a site from a text with the form of a far end: `[user@]host`, `[address]`,
+/// `carrack://host[:port]`.
 pub fn of_word(word: &str) -> String {
     let word = word.to_ascii_lowercase();
     let host = word.strip_prefix("carrack://").unwrap_or(&word).trim_end_matches('/');
@@ -56,7 +57,8 @@ fn here() -> String {
     uname().nodename().to_string_lossy().to_lowercase()
 }
 
-/// Without the user: who logs in changes nothing about the path. Another port may well be another host behind it.
+/// Returns the name without the user: the account changes nothing about the path. Another port may lead to
+/// another host behind it.
 fn of_far(far: &FarEnd) -> String {
     let name = match far {
         FarEnd::Ssh(host) => host.name.clone(),

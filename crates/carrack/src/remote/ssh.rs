@@ -1,8 +1,8 @@
 //! The system's own ssh: how it is started, how its end is read, and that it never outlives the transfer.
 //!
-//! The far side runs `carrack session`; its stdin and stdout are the control channel, its stderr and ssh's own go
-//! where ours goes, so that questions and errors are seen. A program whose name is not `ssh` gets no options of ours:
-//! `PROGRAM [ARGUMENT...] [user@]host carrack session`.
+//! The far side runs `carrack session`; its stdin and stdout are the control channel, its stderr and ssh's
+//! own are this process's, so that questions and errors are seen. A program whose name is not `ssh` gets none
+//! of carrack's options: `PROGRAM [ARGUMENT...] [user@]host carrack session`.
 //!
 //! In the place of `carrack` there may be a command that starts it, such as `sudo -n carrack`.
 
@@ -24,8 +24,8 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use crate::remote::location::Host;
 use crate::trouble::Trouble;
 
-/// What scp gives its ssh (scp.c): no forwarding, no terminal, nothing of the user's configuration that would put
-/// another command in the place of ours.
+/// The options that scp passes to its ssh (scp.c): no forwarding, no terminal, and no setting of the user's
+/// configuration that would replace the remote command.
 const OPTIONS: [&str; 5] =
     ["-x", "-T", "-oPermitLocalCommand=no", "-oClearAllForwardings=yes", "-oRemoteCommand=none"];
 
@@ -39,12 +39,12 @@ const STATUS_NOT_EXECUTABLE: i32 = 126;
 /// The shell's status for a command that was not found.
 const STATUS_NOT_FOUND: i32 = 127;
 
-/// The user's word about a session, which the far side gets in its arguments.
+/// The user's choices about a session, which the far side gets in its arguments.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
-    /// Data may travel so.
+    /// The lowest protection level for data.
     pub protection: Protection,
-    /// Whether storage targets are asked for where they are shared out.
+    /// True if the far end asks its meta-scheduler for grants.
     pub shares: bool,
 }
 
@@ -54,7 +54,7 @@ impl From<Protection> for Terms {
     }
 }
 
-/// The program that goes to the far host, with its first arguments; never empty.
+/// The program that connects to the far host, with its first arguments; never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SshCommand {
     program: String,
@@ -72,19 +72,19 @@ impl FromStr for SshCommand {
 }
 
 impl SshCommand {
-    /// Whether it understands OpenSSH's options, as far as its name tells.
+    /// Returns true if the program's name says that it takes OpenSSH's options.
     pub fn is_openssh(&self) -> bool {
         Path::new(&self.program).file_name().is_some_and(|name| name == "ssh")
     }
 
-    /// The command with the host, as somebody would type it.
+    /// Returns the command with the host, as the user would type it.
     fn typed_to(&self, host: &Host) -> String {
         let words = [&self.program].into_iter().chain(&self.arguments);
         let words: Vec<_> = words.map(|word| shell_words::quote(word)).collect();
         format!("{} {host}", words.join(" "))
     }
 
-    /// Everything before the remote command.
+    /// Returns everything before the remote command.
     fn arguments_to(&self, host: &Host, options: &[&str]) -> Vec<String> {
         let mut arguments = self.arguments.clone();
         if self.is_openssh() {
@@ -95,14 +95,15 @@ impl SshCommand {
         arguments
     }
 
-    /// ssh ends within about `stall` when the far host has vanished. What the user gave before counts for ssh.
+    /// Returns the options by which ssh ends within about `stall` when the far host has vanished. The user's
+    /// options come first, and ssh takes the first value.
     fn alive_options(stall: Duration) -> [String; 2] {
         let interval_s = (stall / PROBES).as_secs().clamp(1, i32::MAX as u64);
         [format!("-oServerAliveInterval={interval_s}"), format!("-oServerAliveCountMax={PROBES}")]
     }
 
-    /// Less protection than the default is the user's word, which the far side gets in its arguments: nothing that comes
-    /// over the channel can lower it.
+    /// Returns all arguments. A lower protection level than the default reaches the far side in its
+    /// arguments: no message over the channel can lower it.
     fn session_arguments(
         &self,
         host: &Host,
@@ -125,7 +126,8 @@ impl SshCommand {
         arguments
     }
 
-    /// The name to dial: what the user's ssh configuration makes of an alias, else what was typed.
+    /// Returns the name for data connections: the host that the user's ssh configuration has for an alias,
+    /// else the name as typed.
     fn dial_name(&self, host: &Host) -> String {
         let configured = || {
             let mut command = Command::new(&self.program);
@@ -137,14 +139,15 @@ impl SshCommand {
     }
 }
 
-/// The `hostname` line of `ssh -G`.
+/// Parses the `hostname` line of `ssh -G`.
 fn parse_host_name(output: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(output).ok()?;
     let name = text.lines().find_map(|line| line.strip_prefix("hostname "))?.trim();
     (!name.is_empty()).then(|| name.to_owned())
 }
 
-/// How carrack is started on the far host: its name or path, or a command whose last word it is, as the far shell reads them.
+/// The command that starts carrack on the far host: its name or path, or a command whose last word it is, as
+/// the far shell reads them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FarCommand(String);
 
@@ -165,8 +168,8 @@ impl fmt::Display for FarCommand {
 }
 
 impl FarCommand {
-    /// Words that mean nothing to a shell are arguments of their own, as programs without a shell take them (`docker exec`). Anything
-    /// else is one text for the far shell.
+    /// Returns the arguments for ssh. Words without a meaning to a shell are arguments of their own, as
+    /// programs without a shell take them (`docker exec`). Any other text is one argument for the far shell.
     fn words(&self) -> Vec<String> {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "+-./:=@_,".contains(c);
         match shell_words::split(&self.0) {
@@ -176,7 +179,7 @@ impl FarCommand {
     }
 }
 
-/// The process that must not be left behind; shared with the thread that waits for signals.
+/// The ssh process, which must not be left behind; shared with the thread that waits for signals.
 #[derive(Clone, Default)]
 pub struct Leash(Arc<Mutex<Option<Child>>>);
 
@@ -193,19 +196,20 @@ impl Leash {
     pub fn kill(&self) {
         self.with(|child| {
             let is_running = matches!(child.try_wait(), Ok(None));
-            // It can only fail for a process that has ended.
+            // This fails only for a process that has ended.
             let _ = if is_running { child.kill().and_then(|()| child.wait().map(drop)) } else { Ok(()) };
         });
     }
 
-    /// Whether it held a process and that has ended.
+    /// Returns true if there was a process and it has ended.
     pub fn has_ended(&self) -> bool {
         self.with(|child| !matches!(child.try_wait(), Ok(None))).unwrap_or(false)
     }
 
-    /// Waits up to `patience` for it to end by itself; then ends it. Its status if it ended by itself.
+    /// Waits up to `patience` for the process to end, then kills it. Returns its status unless it was killed.
     fn wait(&self, patience: Duration) -> Option<ExitStatus> {
-        // Not under the lock: a signal has to get at the process meanwhile. One that was waited for has no descriptor.
+        // The wait is not under the lock: the signal thread must be able to kill the process meanwhile. A
+        // process that was reaped has no descriptor.
         if let Ok(handle) = self.with(|child| pidfd_open(Pid::from_child(child), PidfdFlags::empty()))? {
             sleep_until_ended(&handle, patience);
         }
@@ -231,7 +235,7 @@ fn sleep_until_ended(handle: &OwnedFd, patience: Duration) {
     }
 }
 
-/// A running ssh.
+/// A running ssh process.
 pub struct Remote<'a> {
     command: &'a SshCommand,
     host: &'a Host,
@@ -246,8 +250,8 @@ impl Drop for Remote<'_> {
 }
 
 impl<'a> Remote<'a> {
-    /// Starts `carrack session` at `host` on these terms; a connection that is silent for `stall` ends. `leash` holds the process
-    /// from then on.
+    /// Starts `carrack session` at `host` on these terms; a connection that is silent for `stall` ends.
+    /// `leash` holds the process from then on.
     pub fn start(
         command: &'a SshCommand,
         host: &'a Host,
@@ -264,12 +268,13 @@ impl<'a> Remote<'a> {
         Ok((remote, Peer::over_pipes(input, output, command.dial_name(host))))
     }
 
-    /// Where it leads to.
+    /// Returns the far host.
     pub fn host(&self) -> &'a Host {
         self.host
     }
 
-    /// Waits for its end, after the engine has closed the pipes; what the status says if it is not 0.
+    /// Waits for the end of ssh, after the engine has closed the pipes. Returns an explanation if its status
+    /// is not 0.
     pub fn stop(self, patience: Duration) -> Option<Trouble> {
         let status = self.leash.wait(patience);
         if status.is_some_and(|status| status.success()) {
@@ -278,7 +283,7 @@ impl<'a> Remote<'a> {
         Some(self.explain(status.and_then(|status| status.code())))
     }
 
-    /// Why a far side that never said anything ended.
+    /// Explains why a far side ended that never sent a message.
     fn explain(&self, status: Option<i32>) -> Trouble {
         let (host, program, carrack) = (self.host, &self.command.program, self.carrack);
         let same_way = self.command.typed_to(host);
@@ -305,13 +310,13 @@ impl<'a> Remote<'a> {
     }
 }
 
-/// Without this the far side's silence has no reason that ssh could give.
+/// Explains a silent far side for which ssh's status gives no reason.
 pub fn silent(host: &Host) -> Trouble {
     Trouble::new(format!("the far side on {host} said nothing"))
         .hint("something there, such as a shell's profile, may swallow or close the connection")
 }
 
-/// The process, what it says, and what it hears.
+/// Starts the process; returns it with its stdout and its stdin.
 fn spawn(program: &str, arguments: &[String]) -> io::Result<(Child, OwnedFd, OwnedFd)> {
     let mut child =
         Command::new(program).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;

@@ -1,4 +1,4 @@
-//! Scalable vector graphics (SVG 1.1) as text: boxes, lines and words at places, in pixels.
+//! Scalable vector graphics (SVG 1.1) as text: boxes, lines and words at points, in pixels.
 
 use std::fmt::Write;
 use std::fs;
@@ -10,10 +10,10 @@ use crate::trouble::Trouble;
 
 pub const INK: &str = "#222222";
 
-/// Lines of a grid.
+/// The lines of a grid.
 pub const GRID: &str = "#c8c8c8";
 
-// People who don't tell red from green tell them apart (after Okabe and Ito).
+// Colours that colour-blind people can tell apart (after Okabe and Ito).
 pub const BLUE: &str = "#0072b2";
 pub const ORANGE: &str = "#d55e00";
 
@@ -21,7 +21,7 @@ pub const TEXT: Font<'static> = Font { size: 12.0, is_bold: false, colour: INK, 
 pub const MIDDLE: Font<'static> = Font { anchor: Anchor::Middle, ..TEXT };
 pub const TITLE: Font<'static> = Font { size: 17.0, is_bold: true, ..TEXT };
 
-/// A place.
+/// A point.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
     pub x: f64,
@@ -36,25 +36,25 @@ pub struct Area {
     pub height: f64,
 }
 
-/// How a box looks.
+/// The appearance of a box.
 #[derive(Clone, Copy, Debug)]
 pub struct Look<'a> {
     pub fill: &'a str,
-    /// Of the fill, 0 to 1.
+    /// Opacity of the fill, 0 to 1.
     pub opacity: f64,
     pub stroke: &'a str,
     pub stroke_width: f64,
     pub radius: f64,
 }
 
-/// Where words stand.
+/// The alignment of a text to its point.
 #[derive(Clone, Copy, Debug)]
 pub enum Anchor {
     Start,
     Middle,
 }
 
-/// How words look.
+/// The appearance of a text.
 #[derive(Clone, Copy, Debug)]
 pub struct Font<'a> {
     pub size: f64,
@@ -63,7 +63,7 @@ pub struct Font<'a> {
     pub anchor: Anchor,
 }
 
-/// A picture that grows.
+/// A picture that grows with its contents.
 #[derive(Debug, Default)]
 pub struct Canvas {
     body: String,
@@ -78,14 +78,14 @@ impl Point {
 }
 
 impl Look<'_> {
-    /// Without a frame.
+    /// Returns a look without a frame.
     pub fn filled(fill: &str, opacity: f64, radius: f64) -> Look<'_> {
         Look { fill, opacity, stroke: "none", stroke_width: 0.0, radius }
     }
 }
 
 impl Canvas {
-    /// A box; `hint` is shown while the pointer is over it.
+    /// Draws a box; `hint` is shown while the pointer is over it.
     pub fn area(&mut self, area: Area, look: Look<'_>, hint: &str) {
         let Area { at: Point { x, y }, width, height } = area;
         let Look { fill, opacity, stroke, stroke_width, radius } = look;
@@ -101,7 +101,7 @@ impl Canvas {
         self.reach(x + width, y + height);
     }
 
-    /// A line from place to place.
+    /// Draws a line from point to point.
     pub fn line(&mut self, places: &[Point], colour: &str, width: f64) {
         let points = self.points(places);
         self.push(format_args!(
@@ -109,7 +109,7 @@ impl Canvas {
         ));
     }
 
-    /// The surface between places, `opacity` from 0 to 1.
+    /// Fills the polygon between points, `opacity` from 0 to 1.
     pub fn surface(&mut self, places: &[Point], fill: &str, opacity: f64) {
         let points = self.points(places);
         self.push(format_args!(
@@ -123,7 +123,7 @@ impl Canvas {
         shown.join(" ")
     }
 
-    /// Words whose base line begins (or has its middle) at a place.
+    /// Writes a text whose base line begins (or has its middle) at a point.
     pub fn words(&mut self, at: Point, font: Font<'_>, text: &str) {
         let weight = if font.is_bold { " font-weight=\"bold\"" } else { "" };
         let anchor = match font.anchor {
@@ -141,7 +141,7 @@ impl Canvas {
         }
     }
 
-    /// The picture, with so much room to the right and below.
+    /// Returns the picture, with a margin to the right and below.
     pub fn finish(self, margin: f64) -> String {
         let (width, height) = ((self.width + margin).ceil(), (self.height + margin).ceil());
         format!(
@@ -152,8 +152,8 @@ impl Canvas {
         )
     }
 
-    /// The picture as a part of a page: as wide as there is room, without a background, its colours the page's if they are
-    /// variables. `label` is read out in its place.
+    /// Returns the picture as a part of a page: as wide as there is room, without a background, its colours
+    /// the page's if they are variables. Screen readers read `label` in its place.
     pub fn inline(self, margin: f64, label: &str) -> String {
         let (width, height) = ((self.width + margin).ceil(), (self.height + margin).ceil());
         format!(
@@ -164,7 +164,7 @@ impl Canvas {
     }
 
     fn push(&mut self, text: std::fmt::Arguments<'_>) {
-        // Writing to a string does not fail.
+        // Writing to a string never fails.
         let _ = self.body.write_fmt(text);
     }
 
@@ -174,17 +174,18 @@ impl Canvas {
     }
 }
 
-/// About: no font's measures are known here. A character of a sans serif is a good half as wide as high.
+/// Returns an estimated width: the font is unknown here. A character of a sans serif is a good half as wide
+/// as high.
 pub fn width_of(text: &str, size: f64) -> f64 {
     text.chars().count() as f64 * size * 0.6
 }
 
-/// Control characters, which XML does not allow, as the terminal gets them; then XML's own.
+/// Escapes control characters, which XML does not allow, as for a terminal; then XML's own.
 pub fn escaped(text: &str) -> String {
     escaped_markup(&escape(text.as_bytes()))
 }
 
-/// XML's own characters only.
+/// Escapes only XML's own characters.
 pub fn escaped_markup(text: &str) -> String {
     let mut safe = String::new();
     for character in text.chars() {
@@ -199,7 +200,7 @@ pub fn escaped_markup(text: &str) -> String {
     safe
 }
 
-/// Puts a picture into a file.
+/// Writes a picture to a file.
 pub fn write(picture: &str, path: &Path) -> Result<(), Trouble> {
     let shown = escape(path.as_os_str().as_encoded_bytes());
     fs::write(path, picture).map_err(|error| Trouble::new(format!("{shown}: {error}")))

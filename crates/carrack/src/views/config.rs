@@ -1,4 +1,4 @@
-//! The options that hold: a table for people, JSON lines for machines.
+//! The options in effect: a table for people, JSON lines for programs.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -11,7 +11,7 @@ use crate::options::config::{Origin, Row};
 use crate::views::json::write_line;
 use crate::views::table::Table;
 
-/// A table for each command; a longer one for what has no limit is its last column.
+/// Writes a table for each command; the default, which may be a long text, is its last column.
 pub fn write_table(tables: &[(&str, Vec<Row>)], out: &mut impl Write) -> io::Result<()> {
     for (index, (command, rows)) in tables.iter().filter(|(_, rows)| !rows.is_empty()).enumerate() {
         if index > 0 {
@@ -49,7 +49,7 @@ struct Line<'a> {
     default: Option<&'a str>,
 }
 
-/// An object for each option.
+/// Writes an object for each option.
 pub fn write_json(tables: &[(&str, Vec<Row>)], out: &mut impl Write) -> io::Result<()> {
     for (command, row) in tables.iter().flat_map(|(command, rows)| rows.iter().map(move |row| (command, row)))
     {

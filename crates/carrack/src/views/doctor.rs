@@ -1,18 +1,19 @@
-//! What `carrack doctor` tells, for people: a line for each finding, by group, and below those that are not well what to do about them.
+//! The report of `carrack doctor`, for people: a line for each finding, by group, and below each problem the
+//! advice.
 //!
-//! Values are escaped: names of paths and interfaces can't drive the terminal. With `--json` one object a line and finding; field names are
-//! stable, new ones may come:
+//! Values are escaped: names of paths and interfaces can't drive the terminal. With `--json` one object a
+//! line and finding; field names are stable, new ones may come:
 //!
-//! | field | what |
+//! | field | content |
 //! | --- | --- |
 //! | `check` | the check's name, as in `docs/doctor.md` |
 //! | `group` | `network`, `nic`, `cpu`, `memory`, `storage`, `clock` or `system` |
-//! | `subject` | the interface or path it is about; null where it is about the machine |
+//! | `subject` | the interface or path that is checked; null for the machine |
 //! | `verdict` | `ok`, `unknown`, `note`, `improve` or `broken` |
-//! | `about` | what is looked at |
+//! | `about` | the object of the check |
 //! | `present`, `wanted` | the values |
-//! | `why`, `source` | why it matters, and who says so |
-//! | `command` | what mends it; null where there is nothing to mend or no command does |
+//! | `why`, `source` | the reason for the wanted value, and its source |
+//! | `command` | the command that repairs it; null if none is needed or none exists |
 
 use std::io::{self, Write};
 
@@ -23,7 +24,7 @@ use serde::Serialize;
 use crate::views::json::write_lines;
 use crate::views::table::Table;
 
-/// From the worst to the best, with the words of the last line.
+/// The verdicts from the worst to the best, with the words of the last line.
 const COUNTED: [(Verdict, &str); 5] = [
     (Verdict::Broken, "broken"),
     (Verdict::Improve, "to improve"),
@@ -32,20 +33,20 @@ const COUNTED: [(Verdict, &str); 5] = [
     (Verdict::Well, "ok"),
 ];
 
-/// All findings of one look, in the order in which they are told.
+/// All findings of one run, in the order of the report.
 #[derive(Debug)]
 pub struct Report {
     findings: Vec<Finding>,
 }
 
 impl Report {
-    /// By group; within one, by check and subject as they were found.
+    /// Sorts findings by group; within a group they keep their order, by check and subject.
     pub fn new(mut findings: Vec<Finding>) -> Report {
         findings.sort_by_key(|finding| finding.check.group);
         Report { findings }
     }
 
-    /// The worst verdict.
+    /// Returns the worst verdict.
     pub fn worst(&self) -> Option<Verdict> {
         self.findings.iter().map(|finding| finding.verdict).max()
     }
@@ -54,12 +55,12 @@ impl Report {
         self.findings.iter().filter(|finding| finding.verdict == verdict).count()
     }
 
-    /// For programs.
+    /// Writes the findings for programs.
     pub fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
         write_lines(self.findings.iter().map(Line::of), out)
     }
 
-    /// Writes the groups, and last how many findings there are of each verdict.
+    /// Writes the groups, and last the number of findings of each verdict.
     pub fn write_table(&self, out: &mut dyn Write) -> io::Result<()> {
         let mut table = Table::new("<<<<");
         for group in self.findings.chunk_by(|one, other| one.check.group == other.check.group) {
@@ -133,7 +134,7 @@ mod tests {
         Finding { check, subject: None, verdict, present, wanted, command: None }
     }
 
-    /// One of each verdict.
+    /// Returns one finding of each verdict.
     fn findings() -> Vec<Finding> {
         let link = finding("mtu", Verdict::Note, "1500", "9000 or more");
         let link = Finding { subject: Some("eth0".into()), command: Some("ip link".into()), ..link };
@@ -148,7 +149,7 @@ mod tests {
         ]
     }
 
-    /// Readers of the repository have the checks without building anything.
+    /// Readers of the repository get the list of checks without a build.
     #[test]
     fn docs_have_every_check_and_its_source() {
         let docs = include_str!("../../../../docs/doctor.md");

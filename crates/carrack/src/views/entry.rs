@@ -1,14 +1,15 @@
-//! One entry of a file system as `carrack ls` and `carrack stat` show it: a name, a line, a table, or a JSON object.
+//! An entry of a file system as `carrack ls` and `carrack stat` show it: a name, a line, a table, or a JSON
+//! object.
 //!
 //! JSON, one object a line; field names are stable, new ones may come:
 //!
-//! | field | what |
+//! | field | content |
 //! | --- | --- |
 //! | `path`, `path_hex` | `ls`: the name in the directory; `stat`: the path. As in `carrack cp --json` |
-//! | `type` | `file`, `directory`, `symlink`, `pipe`, `socket`, `device`, `other`; `export`, without the following |
-//! | `size_bytes` | of a link those of its text |
+//! | `type` | `file`, `directory`, `symlink`, `pipe`, `socket`, `device`, `other`; `export`: no more fields |
+//! | `size_bytes` | for a link the bytes of its text |
 //! | `mode` | permission bits, octal, four digits |
-//! | `uid`, `gid` | numbers there |
+//! | `uid`, `gid` | numbers at that end |
 //! | `mtime_seconds`, `mtime_nanoseconds` | since 1970; seconds may be negative |
 
 use std::io::{self, Write};
@@ -21,20 +22,20 @@ use crate::lifetime::{show_moment, show_timestamp};
 use crate::views::json::{self, write_line as write_json_line};
 use crate::views::table::write_facts;
 
-/// How `ls` shows entries.
+/// The format of `ls`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
     /// The name's bytes, for a pipe.
     Bytes,
     /// The name, escaped for a terminal.
     Names,
-    /// A line with everything.
+    /// A line with all metadata.
     Long,
     /// A JSON object.
     Json,
 }
 
-/// Writes one line for what was found; nothing for what failed.
+/// Writes one line for an entry or an export; nothing for a failure.
 pub fn write_line(found: &Found, style: Style, out: &mut dyn Write) -> io::Result<()> {
     let name = match found {
         Found::Entry(entry) => &*entry.name,
@@ -55,7 +56,7 @@ pub fn write_line(found: &Found, style: Style, out: &mut dyn Write) -> io::Resul
     }
 }
 
-/// Writes what is known of `path`, a JSON object a line or for people.
+/// Writes the metadata of `path`, as a JSON object on one line or for people.
 pub fn write_stat(path: &[u8], entry: &Browsed, is_json: bool, out: &mut dyn Write) -> io::Result<()> {
     if is_json {
         return write_json(path, &Found::Entry(entry.clone()), out);
@@ -71,14 +72,15 @@ pub fn write_stat(path: &[u8], entry: &Browsed, is_json: bool, out: &mut dyn Wri
     write_facts(&facts, out)
 }
 
-/// Widths for most numbers: nobody waits for a directory's end to align its lines.
+/// Writes a line in columns of fixed widths for most numbers: aligned lines would wait for the directory's
+/// end.
 fn write_long(entry: &Browsed, out: &mut dyn Write) -> io::Result<()> {
     let Browsed { uid, gid, size, mtime, .. } = entry;
     let (mode, moment) = (mode_in_letters(entry), show_moment(mtime.seconds));
     writeln!(out, "{mode} {uid:>6} {gid:>6} {size:>15} {moment} {}", escape(&entry.name))
 }
 
-/// What it is, as `--json` has it.
+/// Returns the kind of an entry, as `--json` has it.
 pub fn kind_name(kind: BrowsedKind) -> &'static str {
     match kind {
         BrowsedKind::File => "file",
@@ -91,7 +93,7 @@ pub fn kind_name(kind: BrowsedKind) -> &'static str {
     }
 }
 
-/// As ls(1) has it (POSIX): a letter for the kind, and nine for the bits.
+/// Returns the mode as in ls(1) (POSIX): a letter for the kind, and nine for the bits.
 fn mode_in_letters(entry: &Browsed) -> String {
     let kind = match entry.kind {
         BrowsedKind::File => '-',

@@ -1,4 +1,4 @@
-//! What `carrack journals` says of one: a paragraph for people, a JSON object for programs.
+//! The report of `carrack journals` on one journal: a paragraph for people, a JSON object for programs.
 
 use std::io::{self, Write};
 
@@ -12,7 +12,7 @@ use crate::views::json::write_line;
 use crate::views::quantity::count;
 use crate::views::table::write_facts;
 
-/// One journal.
+/// A journal.
 #[derive(Debug, Serialize)]
 pub struct JournalsReport {
     journal: String,
@@ -35,7 +35,7 @@ pub struct JournalsReport {
     partials: Option<Vec<PartialReport>>,
 }
 
-/// Who has it, or had it last.
+/// The process that has it, or had it last.
 #[derive(Debug, Serialize)]
 struct Process {
     pid: u32,
@@ -59,7 +59,7 @@ struct RangeReport {
 }
 
 impl JournalsReport {
-    /// Of what the journal `path` says; `with_partials` tells of each unfinished file.
+    /// Creates the report on the journal at `path`; `with_partials` lists each unfinished file.
     pub fn new(path: &str, contents: &Contents, with_partials: bool) -> JournalsReport {
         let Contents { about, statistics, partials, last_session, is_in_use } = contents;
         let process = last_session.as_ref();
@@ -84,12 +84,12 @@ impl JournalsReport {
         }
     }
 
-    /// For programs.
+    /// Writes the report for programs.
     pub fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
         write_line(self, out)
     }
 
-    /// For people.
+    /// Writes the report for people.
     pub fn write_table(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "{}", self.journal)?;
         let facts = [
@@ -114,7 +114,7 @@ impl JournalsReport {
         }
     }
 
-    /// While a process writes, the end is just not there yet.
+    /// Returns the damage in words. While a process writes, an incomplete end is not damage.
     fn damage_in_words(&self) -> String {
         if self.damaged_bytes == 0 || self.is_in_use {
             return String::new();

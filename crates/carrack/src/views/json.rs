@@ -1,22 +1,23 @@
-//! JSON for programs, as every `--json` has it: one object a line. Field names are stable; new ones may come.
+//! JSON for programs, the same for every `--json`: one object a line. Field names are stable; new ones may
+//! come.
 //!
-//! A path is `path`, as text; where it is not UTF-8, the bytes that are not stand as U+FFFD in it and `path_hex` holds all its bytes in
-//! lower-case hexadecimal (it is absent otherwise). Moments are seconds since 1970, or text as RFC 3339 has it; durations are in the unit
-//! that ends a field's name.
+//! A path is `path`, as text. If it is not UTF-8, U+FFFD replaces the invalid bytes and `path_hex` holds all
+//! bytes in lower-case hexadecimal; otherwise `path_hex` is absent. Moments are seconds since 1970, or text
+//! as in RFC 3339; durations are in the unit that ends a field's name.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
 
 use serde::Serialize;
 
-/// Writes an object and the end of its line, at once: what reads sees whole lines.
+/// Writes an object and the end of its line with one call, so that a reader sees whole lines.
 pub fn write_line(object: &impl Serialize, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     let mut line = serde_json::to_vec(object)?;
     line.push(b'\n');
     out.write_all(&line)
 }
 
-/// The same for an object that may be longer than memory should hold: piece by piece.
+/// Writes an object that may be too long for memory piece by piece.
 pub fn write_long_line(object: &impl Serialize, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     serde_json::to_writer(&mut *out, object)?;
     out.write_all(b"\n")
@@ -39,14 +40,14 @@ pub struct Path<'a> {
 }
 
 impl<'a> Path<'a> {
-    /// Of a path's bytes.
+    /// Returns the fields of a path.
     pub fn of(bytes: &'a [u8]) -> Path<'a> {
         let path_hex = str::from_utf8(bytes).is_err().then(|| hex(bytes));
         Path { path: String::from_utf8_lossy(bytes), path_hex }
     }
 }
 
-/// Bytes in lower-case hexadecimal.
+/// Returns bytes in lower-case hexadecimal.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,4 +1,4 @@
-//! What `carrack keys show` says of a certificate: a paragraph for people, a JSON object for programs.
+//! The report of `carrack keys show` on one certificate: a paragraph for people, a JSON object for programs.
 
 use std::io::{self, Write};
 
@@ -10,7 +10,7 @@ use crate::lifetime::show_moment;
 use crate::views::json::write_line;
 use crate::views::table::write_facts;
 
-/// One certificate.
+/// A certificate.
 #[derive(Debug, Serialize)]
 pub struct KeysReport {
     file: String,
@@ -29,7 +29,8 @@ pub struct KeysReport {
 }
 
 impl KeysReport {
-    /// Of a certificate, whom a daemon would take its holder for, and what the authority here knows, if there is one.
+    /// Creates the report on a certificate, the identity that a daemon would take its holder for, and its
+    /// standing with the local authority, if there is one.
     pub fn new(
         file: &str,
         certificate: &Certificate,
@@ -58,12 +59,12 @@ impl KeysReport {
         }
     }
 
-    /// For programs.
+    /// Writes the report for programs.
     pub fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
         write_line(self, out)
     }
 
-    /// For people.
+    /// Writes the report for people.
     pub fn write_table(&self, out: &mut dyn Write) -> io::Result<()> {
         let validity = if self.is_valid_now { "" } else { " (NOT VALID NOW)" };
         writeln!(out, "{}", self.file)?;
@@ -102,7 +103,7 @@ fn word(standing: Option<Standing>) -> &'static str {
     }
 }
 
-/// What is in a certificate may be anything; a terminal gets it without what would move its cursor.
+/// Escapes text of a certificate, which may hold any character: none may move the terminal's cursor.
 fn shown(text: &str) -> String {
     escape(text.as_bytes())
 }

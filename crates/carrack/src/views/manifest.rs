@@ -1,6 +1,8 @@
-//! The file that `--manifest` writes: one line for each complete file, as `b3sum` prints it, in order of completion.
+//! The file that `--manifest` writes: one line for each complete file, as `b3sum` prints it, in order of
+//! completion.
 //!
-//! It gets its name when the transfer has ended ([`PendingFile`]), so that under its name there is never half a manifest.
+//! It gets its name when the transfer has ended ([`PendingFile`]), so that an incomplete manifest never has
+//! that name.
 
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -9,24 +11,25 @@ use carrack_journal::manifest_line;
 
 use crate::views::pending_file::PendingFile;
 
-/// A manifest that grows.
+/// A manifest that is being written.
 #[derive(Debug)]
 pub struct Manifest {
     file: BufWriter<PendingFile>,
     report: ManifestReport,
 }
 
-/// What is in a manifest.
+/// The counts of a manifest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ManifestReport {
     /// Lines.
     pub lines: u64,
-    /// Those whose file `b3sum --check` can't find, because of its name.
+    /// Lines whose file `b3sum --check` can't find, because of its name.
     pub uncheckable: u64,
 }
 
 impl Manifest {
-    /// Begins the manifest that will be at `path`, replacing a regular file (the one that a link leads to).
+    /// Begins the manifest that will be at `path`, in place of a regular file (for a link, the file that it
+    /// leads to).
     pub fn create(path: &Path) -> io::Result<Manifest> {
         let file = BufWriter::new(PendingFile::create(path)?);
         Ok(Manifest { file, report: ManifestReport::default() })
@@ -41,13 +44,13 @@ impl Manifest {
         Ok(())
     }
 
-    /// Gives it its name, durably.
+    /// Gives the manifest its name, durably.
     pub fn finish(self) -> io::Result<ManifestReport> {
         self.file.into_inner()?.finish()?;
         Ok(self.report)
     }
 
-    /// Lines so far.
+    /// Returns the lines so far.
     pub fn lines(&self) -> u64 {
         self.report.lines
     }

@@ -1,7 +1,8 @@
-//! A manifest that is read line by line.
+//! Reads a manifest line by line.
 //!
-//! Paths begin at the destination: `./` in front means nothing, a path that leads elsewhere is an error. The first line that is none
-//! ends it; one whose name could not be written (it was not UTF-8) is told, counted, and passed over.
+//! Paths begin at the destination: a leading `./` has no meaning, a path that leads elsewhere is an error.
+//! The first invalid line ends the reading; a line whose name could not be written (it was not UTF-8) is
+//! reported, counted, and skipped.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -14,10 +15,10 @@ use carrack_model::{RelPath, escape};
 
 use crate::remote::browser::tell_failure;
 
-/// The longest path, every byte escaped, and what is in front of it.
+/// The longest path, with every byte escaped, and the text in front of the path.
 const LINE_BYTES_MAX: u64 = 2 * PATH_BYTES_MAX as u64 + 128;
 
-/// Lines to come.
+/// A manifest from the next line on.
 pub struct Listed {
     reader: BufReader<File>,
     path: PathBuf,
@@ -32,7 +33,7 @@ impl Listed {
         Ok(Listed { reader, path: path.to_owned(), line_number: 0, lost_count: 0 })
     }
 
-    /// Lines that name no file.
+    /// Returns the number of lines that name no file.
     pub fn lost_count(&self) -> u64 {
         self.lost_count
     }
@@ -47,7 +48,7 @@ impl Listed {
         Ok((!line.is_empty()).then_some(line))
     }
 
-    /// Nothing at the end.
+    /// Returns the next entry; `None` at the end.
     fn entry(&mut self) -> io::Result<Option<ManifestEntry>> {
         loop {
             let Some(line) = self.read_line()? else { return self.end() };
@@ -66,7 +67,7 @@ impl Listed {
         }
     }
 
-    /// An empty line is no end.
+    /// Returns `None` at the end of the file; an empty line is an error.
     fn end(&mut self) -> io::Result<Option<ManifestEntry>> {
         match self.reader.fill_buf()?.is_empty() {
             true => Ok(None),

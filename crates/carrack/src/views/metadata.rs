@@ -1,4 +1,4 @@
-//! Metadata that differ, as `carrack verify` tells them: some words, or a JSON object of strings.
+//! Metadata that differ, as `carrack verify` reports them: some words, or a JSON object of strings.
 
 use carrack_engine::MetadataDifference;
 use carrack_model::{APPEND_ONLY, Account, FileFlags, IMMUTABLE, NO_DUMP, Side, escape};
@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::lifetime::show_timestamp;
 use crate::views::verify::side_name;
 
-/// One difference. What is not there at an end is null.
+/// One difference. A value that an end lacks is null.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct MetadataLine {
     of: &'static str,
@@ -18,7 +18,7 @@ pub struct MetadataLine {
 }
 
 impl MetadataLine {
-    /// With both values as text.
+    /// Returns both values as text.
     pub fn of(difference: &MetadataDifference) -> MetadataLine {
         use MetadataDifference as Found;
         let both = |of, source, destination| MetadataLine {
@@ -69,7 +69,7 @@ impl MetadataLine {
     }
 }
 
-/// For people: what is there, and what should be.
+/// Returns a text for people: the destination's value, and the source's.
 pub fn in_words(difference: &MetadataDifference) -> String {
     use MetadataDifference as Found;
     match difference {
@@ -98,7 +98,7 @@ pub fn in_words(difference: &MetadataDifference) -> String {
     }
 }
 
-/// ACLs are attributes to Linux, and not to people.
+/// Returns the name of an attribute. ACLs are attributes on Linux, but not to people.
 fn attribute_name(name: &[u8]) -> String {
     match name {
         b"system.posix_acl_access" => "the access ACL".to_owned(),
@@ -119,7 +119,7 @@ fn account(account: &Account) -> String {
     }
 }
 
-/// By the names that `chattr(1)` gives them.
+/// Returns the flags by their names in `chattr(1)`.
 fn flags(flags: FileFlags) -> String {
     let named = [(IMMUTABLE, "immutable"), (APPEND_ONLY, "append-only"), (NO_DUMP, "no-dump")];
     let set: Vec<&str> =

@@ -1,4 +1,4 @@
-//! Everything that is rendered: reports for people, JSON for programs, the live view, pages and pictures, manifests.
+//! All rendering: reports for people, JSON for programs, the live view, pages and pictures, manifests.
 
 pub mod canvas;
 pub mod config;

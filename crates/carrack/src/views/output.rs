@@ -1,4 +1,4 @@
-//! How reports get to stdout, and what it means that one does not.
+//! Writing of reports to stdout, and the outcome of a failed write.
 
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::Path;
@@ -14,7 +14,7 @@ pub fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result
     out.flush()
 }
 
-/// What came of writing. A reader who leaves early has seen enough.
+/// Returns the outcome of writing. A closed pipe is no error: the reader has seen enough.
 pub fn written(result: io::Result<()>) -> Result<Exit, Trouble> {
     match result {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(unwritten(&error)),
@@ -22,7 +22,7 @@ pub fn written(result: io::Result<()>) -> Result<Exit, Trouble> {
     }
 }
 
-/// Writes a report to stdout, and its picture to a file where one is named; tells what can't be written.
+/// Writes a report to stdout, and its picture to a file if one is named; prints write errors.
 pub fn print_with_picture(
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     picture: Option<(&Path, String)>,
@@ -35,35 +35,36 @@ pub fn print_with_picture(
     Exit::of_counts(count - failed, failed)
 }
 
-/// That stdout can't be written.
+/// Returns the error that stdout can't be written.
 pub fn unwritten(error: &io::Error) -> Trouble {
     Trouble::new(format!("writing to stdout: {error}"))
 }
 
-/// Tells that stdout can't be written. A reader who left knows it.
+/// Prints the error that stdout can't be written, unless the reader has closed the pipe.
 pub fn tell_unwritten(error: &io::Error) {
     if error.kind() != ErrorKind::BrokenPipe {
         unwritten(error).tell();
     }
 }
 
-/// Reports one after the other on stdout, until that can't be written; an empty line is between those for people.
+/// Writes reports one after the other to stdout, until a write fails; an empty line separates reports for
+/// people.
 pub struct Reports {
     out: BufWriter<io::Stdout>,
     is_json: bool,
     done: u64,
     failed: u64,
-    /// Whether nothing more can be written.
+    /// True if a write has failed.
     pub is_over: bool,
 }
 
 impl Reports {
-    /// None so far.
+    /// Creates a writer without reports.
     pub fn new(is_json: bool) -> Reports {
         Reports { out: BufWriter::new(io::stdout()), is_json, done: 0, failed: 0, is_over: false }
     }
 
-    /// Writes one at once, so that it stands before what is told of the next.
+    /// Writes a report at once, so that it precedes messages about the next.
     pub fn write(&mut self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) {
         if self.is_over {
             return;
@@ -79,15 +80,15 @@ impl Reports {
         }
     }
 
-    /// Tells why there is none.
+    /// Counts and prints a failure in place of a report.
     pub fn fail(&mut self, trouble: &Trouble) {
         self.failed += 1;
         trouble.tell();
     }
 
-    /// The code.
+    /// Returns the exit code.
     pub fn exit(self) -> Exit {
-        // What is still in the buffer after an error can't be written either.
+        // After an error the rest of the buffer can't be written either.
         let _ = self.out.into_parts();
         Exit::of_counts(self.done, self.failed)
     }
@@ -97,7 +98,7 @@ impl Reports {
 pub mod tests {
     use super::*;
 
-    /// What is written as text.
+    /// Returns the written text.
     pub fn text_of(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> String {
         let mut out = Vec::new();
         write(&mut out).unwrap();

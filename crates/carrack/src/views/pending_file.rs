@@ -1,7 +1,7 @@
 //! A file that appears when it is complete: a manifest, a report.
 //!
-//! It grows under a temporary name in its own directory and gets its name at the end, so that under its name there is never half of
-//! it. Dropped before that, it leaves nothing.
+//! It is written under a temporary name in its own directory and gets its name at the end, so that an
+//! incomplete file never has that name. If it is dropped before the end, nothing is left.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -17,19 +17,20 @@ pub struct PendingFile {
     temporary: Temporary,
 }
 
-/// A name that is removed when nobody needs it any more.
+/// A name that is removed when the file is dropped.
 #[derive(Debug)]
 struct Temporary(PathBuf);
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // After the rename there is nothing of that name; nothing can be done about another error.
+        // After the rename the name no longer exists; another error can't be handled.
         let _ = fs::remove_file(&self.0);
     }
 }
 
 impl PendingFile {
-    /// Begins the file that will be at `path`, replacing a regular file (the one that a link leads to), whose permissions it gets.
+    /// Begins the file that will be at `path`, in place of a regular file (for a link, the file that it leads
+    /// to), whose permissions it gets.
     pub fn create(path: &Path) -> io::Result<PendingFile> {
         let path = match fs::canonicalize(path) {
             Ok(found) if found.is_file() => found,
@@ -42,12 +43,12 @@ impl PendingFile {
         let mode = before.as_ref().map_or(0o666, |before| before.mode() & 0o777);
         let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
         let pending = PendingFile { file, path, temporary: Temporary(temporary) };
-        // Beyond what the umask lets through.
+        // The umask may have removed some of the permissions.
         before.map_or(Ok(()), |before| pending.file.set_permissions(before))?;
         Ok(pending)
     }
 
-    /// Gives it its name, durably.
+    /// Gives the file its name, durably.
     pub fn finish(self) -> io::Result<()> {
         self.file.sync_all()?;
         fs::rename(&self.temporary.0, &self.path)?;
@@ -65,7 +66,7 @@ impl Write for PendingFile {
     }
 }
 
-/// `.NAME.PID.carrack-tmp`; the name is cut where it would get too long.
+/// Returns `.NAME.PID.carrack-tmp`; a name that would get too long is replaced.
 fn temporary_beside(path: &Path) -> io::Result<PathBuf> {
     let name = path.file_name().ok_or_else(|| io::Error::other("it has no file name"))?;
     let mut hidden = OsString::from(".");

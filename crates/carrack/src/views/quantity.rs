@@ -1,10 +1,10 @@
-//! Numbers, rates and times in words.
+//! Numbers, rates and times as text.
 
 use std::time::Duration;
 
 use crate::size;
 
-/// `1,234,567`.
+/// Formats a number as `1,234,567`.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let groups: Vec<&str> =
@@ -12,23 +12,23 @@ pub fn grouped(number: u64) -> String {
     groups.join(",")
 }
 
-/// `1 file`, `2 files`.
+/// Formats a count as `1 file` or `2 files`.
 pub fn count(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", grouped(number), if number == 1 { one } else { many })
 }
 
-/// Bytes in each second, 0 if no time went by.
+/// Returns bytes per second, 0 for no time.
 pub fn bytes_per_s(bytes: u64, elapsed: Duration) -> u64 {
     let seconds = elapsed.as_secs_f64();
     if seconds > 0.0 { (bytes as f64 / seconds) as u64 } else { 0 }
 }
 
-/// `1.5 GiB/s`.
+/// Formats a rate as `1.5 GiB/s`.
 pub fn rate(bytes_per_s: u64) -> String {
     format!("{}/s", size::show(bytes_per_s))
 }
 
-/// A time in its largest unit: `5s`, `12m`, `3h`, `2d`.
+/// Formats a time in its largest unit: `5s`, `12m`, `3h`, `2d`.
 pub fn age(seconds: u64) -> String {
     match seconds {
         0..60 => format!("{seconds}s"),
@@ -38,7 +38,7 @@ pub fn age(seconds: u64) -> String {
     }
 }
 
-/// `0:07`, `12:34`, `1:02:03`.
+/// Formats a time as `0:07`, `12:34` or `1:02:03`.
 pub fn clock(seconds: u64) -> String {
     let (hours, minutes, seconds) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
     match hours {

@@ -1,6 +1,7 @@
 //! Tables and lists of facts for people: columns as wide as their contents on a terminal.
 //!
-//! Cells are tamed here, so that names which others chose can't drive the terminal; bytes that may be no text are escaped by the caller.
+//! Cells are tamed here, so that names from elsewhere can't drive the terminal; the caller escapes bytes that
+//! may be no text.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -9,7 +10,7 @@ use ratatui::text::Span;
 
 use crate::trouble::tame;
 
-/// Between columns.
+/// Space between columns.
 const GAP: &str = "  ";
 
 /// Columns of the labels in a list of facts.
@@ -17,30 +18,31 @@ const LABEL_WIDTH: usize = 12;
 
 /// Rows of cells.
 pub struct Table {
-    /// Of each column: whether its cells end at one edge.
+    /// For each column, true if its cells are aligned to the right.
     is_right: Vec<bool>,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// A sign for each column as in format strings: `<` aligns to the left, `>` to the right.
+    /// Creates a table from a sign for each column as in format strings: `<` aligns to the left, `>` to the
+    /// right.
     pub fn new(columns: &str) -> Table {
         Table { is_right: columns.chars().map(|sign| sign == '>').collect(), rows: Vec::new() }
     }
 
-    /// With a row of headings, each behind the sign of its column.
+    /// Creates a table with a row of headings, each after the sign of its column.
     pub fn headed(headings: &[&str]) -> Table {
         let mut table = Table::new(&headings.iter().map(|heading| &heading[..1]).collect::<String>());
         table.rows.push(headings.iter().map(|heading| heading[1..].to_owned()).collect());
         table
     }
 
-    /// Adds a row. One with fewer cells than columns ends with a text of any length.
+    /// Adds a row. The last cell of a row with fewer cells than columns may have any length.
     pub fn row(&mut self, cells: &[&dyn Display]) {
         self.rows.push(cells.iter().map(|cell| tame(&cell.to_string())).collect());
     }
 
-    /// The lines, without spaces at their ends.
+    /// Returns the lines, without spaces at their ends.
     pub fn lines(&self) -> impl Iterator<Item = String> {
         let widths: Vec<usize> = (0..self.is_right.len()).map(|column| self.width(column)).collect();
         self.rows.iter().map(move |row| {
@@ -52,24 +54,24 @@ impl Table {
         })
     }
 
-    /// Writes the lines, `indent` in front of each.
+    /// Writes the lines, each after `indent`.
     pub fn write(&self, indent: &str, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
         self.lines().try_for_each(|line| writeln!(out, "{indent}{line}"))
     }
 
-    /// The text at the end of a shorter row does not count.
+    /// Returns the width of a column, without the last cells of shorter rows.
     fn width(&self, column: usize) -> usize {
         let is_cell = |row: &&Vec<String>| column + 1 < row.len() || row.len() == self.is_right.len();
         self.rows.iter().filter(is_cell).map(|row| width_of(&row[column])).max().unwrap_or(0)
     }
 }
 
-/// Columns on a terminal.
+/// Returns the columns of a text on a terminal.
 fn width_of(text: &str) -> usize {
     Span::raw(text).width()
 }
 
-/// Writes what is known of one thing, a line for each fact; facts without words are left out.
+/// Writes facts about one thing, a line each; facts without words are left out.
 pub fn write_facts(facts: &[(&str, String)], out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     let mut told = facts.iter().filter(|(_, words)| !words.is_empty());
     told.try_for_each(|(label, words)| writeln!(out, "  {label:<LABEL_WIDTH$} {}", tame(words)))

@@ -1,4 +1,5 @@
-//! Shared storage targets for people: a line each, and one more for everybody beyond the first who has it or waits.
+//! Shared storage targets for people: a line each, and a further line for each holder or waiting client after
+//! the first.
 
 use std::io::{self, Write};
 
@@ -6,7 +7,7 @@ use carrack_plan::grants::{TargetView, ViewOfHolder, ViewOfWaiting};
 
 use crate::views::table::Table;
 
-/// A table of targets.
+/// Writes a table of targets.
 pub fn write_targets(targets: &[TargetView], out: &mut impl Write) -> io::Result<()> {
     if targets.is_empty() {
         return writeln!(out, "no targets");
@@ -39,7 +40,7 @@ fn percent(part: Option<f64>) -> String {
     part.map_or("-".to_owned(), |part| format!("{:.0}%", part * 100.0))
 }
 
-/// Who it is, of which class, and for how long it may go on; or when it begins.
+/// Returns the client, its class, and the time left of its grant, or the time until it begins.
 fn holder(holder: &ViewOfHolder) -> String {
     let who = who(&holder.client, &holder.class);
     match holder.starts_in_us {

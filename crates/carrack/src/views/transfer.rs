@@ -1,4 +1,5 @@
-//! Submitted transfers and movers for people: a line each, or everything about one. Programs get the records as they are.
+//! Submitted transfers and movers for people: a line each, or all details of one. Programs get the records
+//! unchanged.
 
 use std::io::{self, Write};
 
@@ -11,15 +12,15 @@ use crate::trouble::tame;
 use crate::views::quantity::{age, rate};
 use crate::views::table::{Table, write_facts};
 
-/// Failures that are shown; `--json` has all that are kept.
+/// Most failures that are shown; `--json` has all that are kept.
 const FAILURES_SHOWN: usize = 10;
 
-/// A transfer in a list, whoever carries it out.
+/// A transfer in a list: a copy or a submitted one.
 #[derive(Clone, Debug)]
 pub struct Row {
     id: String,
     state: String,
-    /// Nothing for a copy of one's own.
+    /// The priority; `None` for a copy of one's own.
     priority: Option<u8>,
     user: String,
     bytes_found: u64,
@@ -27,7 +28,7 @@ pub struct Row {
     bytes_done: u64,
     bytes_per_s: u64,
     is_over: bool,
-    /// When it was begun or submitted, in seconds since 1970.
+    /// Start or submission, in seconds since 1970.
     pub since_s: i64,
     source: String,
     destination: String,
@@ -77,7 +78,7 @@ impl From<&Copy> for Row {
 }
 
 impl Row {
-    /// Of what the scan has found so far; nothing while that says nothing.
+    /// Returns the part of the bytes that the scan has found so far; empty if it has found none.
     fn percent(&self) -> String {
         match self.bytes_found {
             0 => String::new(),
@@ -85,7 +86,7 @@ impl Row {
         }
     }
 
-    /// How long it takes if it goes on like that, once all is found.
+    /// Returns the time left at the present rate, once the scan is complete.
     fn left(&self) -> String {
         let left = self.bytes_found.saturating_sub(self.bytes_done);
         match left.checked_div(self.bytes_per_s).filter(|_| self.is_scanned && !self.is_over) {
@@ -95,12 +96,12 @@ impl Row {
     }
 }
 
-/// For none there are no words.
+/// Returns the rate; empty for 0.
 pub fn rate_if_any(bytes_per_s: u64) -> String {
     if bytes_per_s > 0 { rate(bytes_per_s) } else { String::new() }
 }
 
-/// A table of transfers; `now_s` is in seconds since 1970.
+/// Writes a table of transfers; `now_s` is in seconds since 1970.
 pub fn write_list(rows: &[Row], now_s: i64, out: &mut impl Write) -> io::Result<()> {
     if rows.is_empty() {
         return writeln!(out, "no transfers");
@@ -125,7 +126,7 @@ pub fn write_list(rows: &[Row], now_s: i64, out: &mut impl Write) -> io::Result<
     table.write("", out)
 }
 
-/// Everything about a transfer.
+/// Writes everything about a transfer.
 pub fn write_transfer(record: &TransferRecord, out: &mut impl Write) -> io::Result<()> {
     let (submission, tally) = (&record.submission, &record.tally);
     writeln!(out, "{}  {}", tame(&record.id), record.state)?;
@@ -164,7 +165,7 @@ pub fn write_transfer(record: &TransferRecord, out: &mut impl Write) -> io::Resu
     write_entries(skipped, out)
 }
 
-/// A session of a fleet, as its tuner has set it.
+/// Returns a session of a fleet, with its tuner's settings.
 fn session_words(session: &SessionState) -> String {
     let SessionState { source, sink, transport, readers, streams } = session;
     let over = match &**transport {
@@ -187,7 +188,7 @@ fn write_entries<'a>(
     }
 }
 
-/// Empty for none.
+/// Returns the count with its noun; empty for 0.
 pub fn entries(count: u64) -> String {
     match count {
         0 => String::new(),
@@ -204,7 +205,7 @@ fn of_all(done: String, found: String, tally: &Tally) -> String {
     }
 }
 
-/// How far it is, in a line.
+/// Returns the progress in a line.
 pub fn line(record: &TransferRecord) -> String {
     let tally = &record.tally;
     let mut line = format!("{}  {}", tame(&record.id), record.state);
@@ -230,7 +231,7 @@ pub fn line(record: &TransferRecord) -> String {
     line
 }
 
-/// A table of movers.
+/// Writes a table of movers.
 pub fn write_movers(movers: &[MoverRecord], out: &mut impl Write) -> io::Result<()> {
     if movers.is_empty() {
         return writeln!(out, "no movers");

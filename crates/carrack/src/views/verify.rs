@@ -1,19 +1,27 @@
-//! What `carrack verify` finds, as lines for people and for machines.
+//! The findings of `carrack verify`, as lines for people and for programs.
 //!
 //! JSON, one object a line; field names are stable, new ones may come:
 //!
-//! | field | what |
+//! | field | content |
 //! | --- | --- |
 //! | `event` | `difference`, or `summary`, which is last |
-//! | `path`, `path_hex` | beneath the destination, `.` for itself; what can't be listed, and what an older carrack skips, as its end knows it. As in `carrack cp --json` |
-//! | `what` | `missing`, `extra`, `kind`, `size`, `content`, `digest`, `link`, `device`, `metadata`, `unreadable`, `skipped` |
+//! | `path`, `path_hex` | below the destination, `.` for itself. As in `carrack cp --json` |
+//! | `what` | the kind of the difference, which decides on the other fields: see below |
 //! | `source`, `destination` | `kind`: as in `carrack ls --json`; `size`: bytes |
-//! | `ranges`, `is_cut` | `content`: `offset` and `bytes` of each range that differs; whether there are more |
-//! | `metadata` | `metadata`: a list of what differs, each with `of` (`mode`, `time`, `owner`, `group`, `attribute`, `flags`, `hard-link`, `holes`), `name` (of an attribute; of a hard link the other name), `source` and `destination`, of which one that is not there is null |
-//! | `side`, `detail` | `unreadable`: `source` or `destination`, and why; `skipped`: what it is |
+//! | `ranges`, `is_cut` | `content`: `offset` and `bytes` of each range that differs; true if more do |
+//! | `metadata` | `metadata`: a list of differences: see below |
+//! | `side`, `detail` | `unreadable`: `source` or `destination`, and the reason; `skipped`: the kind |
 //!
-//! The summary has the counters of [`Verified`], and `complete`: whether everything was compared; with a part of a file also `part`, its `offset` and
-//! `bytes`.
+//! `what` is `missing`, `extra`, `kind`, `size`, `content`, `digest`, `link`, `device`, `metadata`,
+//! `unreadable` or `skipped`. The path of a directory that can't be listed, and of an entry that an older
+//! carrack skips, is that of its end.
+//!
+//! An element of `metadata` has `of` (`mode`, `time`, `owner`, `group`, `attribute`, `flags`, `hard-link`,
+//! `holes`), `name` (of an attribute; of a hard link the other name), `source` and `destination`; a value
+//! that an end lacks is null.
+//!
+//! The summary has the counters of [`Verified`], and `complete`: true if everything was compared; with a part
+//! of a file also `part`, its `offset` and `bytes`.
 
 use std::io::{self, Write};
 
@@ -27,15 +35,15 @@ use crate::views::entry::kind_name;
 use crate::views::json::{self, write_line};
 use crate::views::metadata::{self, MetadataLine};
 
-/// Ranges that a line for people has.
+/// Most ranges in a line for people.
 const RANGES_SHOWN_MAX: usize = 16;
 
-/// How findings are written.
+/// The format of findings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
-    /// A line, the path as it is.
+    /// A line with the path's bytes.
     Bytes,
-    /// A line, the path escaped for a terminal.
+    /// A line with the path escaped for a terminal.
     Terminal,
     /// A JSON object.
     Json,
@@ -57,7 +65,7 @@ pub fn write_finding(finding: &Finding, style: Style, out: &mut dyn Write) -> io
     writeln!(out, "{colon}{}", tame(&more))
 }
 
-/// Writes what came of it.
+/// Writes the summary.
 pub fn write_summary(
     verified: &Verified,
     is_whole: bool,
@@ -116,7 +124,7 @@ fn in_words(what: &Difference) -> (&'static str, String) {
     }
 }
 
-/// First and last byte of each, as `dd` and `cmp` count them: from 0.
+/// Returns the first and the last byte of each range, as `dd` and `cmp` count them: from 0.
 fn ranges_in_words(ranges: &[ByteRange], is_cut: bool) -> String {
     let shown = ranges.iter().take(RANGES_SHOWN_MAX);
     let shown: Vec<String> =
@@ -128,7 +136,7 @@ fn ranges_in_words(ranges: &[ByteRange], is_cut: bool) -> String {
     format!("bytes {}{more}", shown.join(", "))
 }
 
-/// As people and `--json` are told it.
+/// Returns the name for people and for `--json`.
 pub fn side_name(side: Side) -> &'static str {
     if side == Side::Source { "source" } else { "destination" }
 }

@@ -1,16 +1,19 @@
-//! How near carrack is to the limits: results of `bench/compare` beside those measured here.
+//! The distance of carrack from the limits: results of `bench/compare` next to those measured here.
 //!
-//! Which limit is a row's depends on its files' mean size and on whether carrack checked what it sent:
+//! A row's limit depends on its files' mean size and on the checksum of its objects:
 //!
-//! | mean size | checked | the limit |
+//! | mean size | checksum | the limit |
 //! | --- | --- | --- |
 //! | 1 MiB and more | XXH3-128 | read+hash+send → recv+hash+write, 2 streams |
-//! | 1 MiB and more | no | the best that hashes nothing |
-//! | less | either | its parts: the CPU time of reading and creating small files, of the bytes beyond, of hashing and of sending them, with all cores busy |
+//! | 1 MiB and more | no | the best path without a hash |
+//! | less | either | the sum of its parts |
 //!
-//! A limit is the best of its runs: what disturbs one makes it slower. Of carrack's runs the median counts.
+//! The parts are the CPU time of reading and creating small files, of the bytes beyond, of hashing and of
+//! sending them, with all cores busy.
 //!
-//! Nothing is expected of results.json but `bytes`, `files`, `tools` and their `runs`; what is not there is left out.
+//! A limit is the best of its runs: a disturbance makes a run slower. Of carrack's runs the median counts.
+//!
+//! Of results.json only `bytes`, `files`, `tools` and their `runs` are read; missing ones are left out.
 
 use std::fmt::Write;
 
@@ -23,13 +26,14 @@ use crate::row::{Row, Spread, grouped};
 /// Tools of `bench/compare` that are carrack, with a suffix for the variant.
 const TOOL_PREFIX: &str = "carrack";
 
-/// From this mean size on a workload is one of large files: there a file's own costs are below a tenth of its bytes'.
+/// Mean size from which a workload is one of large files: a file's own costs are then below a tenth of its
+/// bytes'.
 const LARGE_BYTES_MIN: f64 = 1_048_576.0;
 
 /// Streams that carrack opens on a near path.
 const STREAMS: u64 = 2;
 
-/// One row of results.json beside its limit.
+/// One row of results.json with its limit.
 #[derive(Debug, PartialEq)]
 pub struct Standing {
     /// Name of the workload.
@@ -42,11 +46,11 @@ pub struct Standing {
     pub files: f64,
     /// Median of carrack's runs.
     pub taken: Cost,
-    /// What it is measured by; nothing where there is none.
+    /// The limit to compare with; `None` if there is none.
     pub limit: Option<Limit>,
 }
 
-/// What a transfer costs.
+/// The cost of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cost {
     /// Seconds.
@@ -55,16 +59,16 @@ pub struct Cost {
     pub cpu_s: f64,
 }
 
-/// A cost that this machine can't go below, and what it was taken from.
+/// A cost that this machine can't go below, and its origin.
 #[derive(Debug, PartialEq)]
 pub struct Limit {
     /// Its cost.
     pub cost: Cost,
-    /// In words.
+    /// The origin in words.
     pub words: String,
 }
 
-/// What carrack did to contents on their way.
+/// The checksum that carrack computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Check {
     None,
@@ -72,10 +76,10 @@ enum Check {
     Blake3,
 }
 
-/// Every row of carrack's, sorted by workload and tool.
+/// Returns carrack's rows, sorted by workload and tool.
 pub fn standings(results: &Value, report: &Report) -> Vec<Standing> {
     let mut found = Vec::new();
-    // A section with a link was taken over an emulated path: no limit of this machine's.
+    // A section with a link was measured over an emulated path, for which this machine's limits don't hold.
     let on_loopback = |section: &&(&String, &Value)| section.1["link"].is_null();
     let sections: Vec<_> = objects(results, "sections").collect();
     for (workload, value) in sections.iter().filter(on_loopback).copied() {
@@ -93,7 +97,7 @@ pub fn standings(results: &Value, report: &Report) -> Vec<Standing> {
     found
 }
 
-/// A table for people.
+/// Returns a table for people.
 pub fn markdown(standings: &[Standing]) -> String {
     let mut text = "## carrack beside the limits\n\nThe share is the limit's wall time over carrack's: 100 % is the limit. \
                     Results of another day than\nthe limits' compare the days as well.\n\n\
@@ -120,7 +124,7 @@ fn objects<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = (&'a String,
     value.get(key).and_then(Value::as_object).into_iter().flat_map(Map::iter)
 }
 
-/// Of the runs without problems.
+/// Returns the median of the runs without problems.
 fn median_cost(tool: &Value) -> Option<Cost> {
     let runs = tool.get("runs")?.as_array()?;
     let is_good = |run: &&Value| run["problems"].as_array().is_none_or(Vec::is_empty);
@@ -132,7 +136,7 @@ fn median_cost(tool: &Value) -> Option<Cost> {
     Some(Cost { wall_s: median("wall_s")?, cpu_s: median("cpu_s")? })
 }
 
-/// By the options in the tool's settings, or by its name; carrack's default is XXH3.
+/// Returns the checksum by the options in the tool's settings, or by its name; carrack's default is XXH3.
 fn check_of(tool: &str, value: &Value) -> Check {
     let settings = value["settings"].as_str().unwrap_or_default();
     let says = |word: &str| {
@@ -173,22 +177,22 @@ fn transfer(send: SendWay, receive: ReceiveWay, streams: u64) -> Kind {
     Kind::Transfer(Transfer { send, receive, streams, congestion: Congestion::Cubic })
 }
 
-/// A whole path's best run, for this many bytes.
+/// Returns the limit by a whole path's best run, for this number of bytes.
 fn limit_of_row(row: &Row, bytes: f64) -> Option<Limit> {
     let gb = bytes / 1e9;
     let cost = Cost { wall_s: gb / row.rate()?.max, cpu_s: gb * row.cpu_cost()?.min };
     Some(Limit { cost, words: row.kind.to_string() })
 }
 
-/// The sum of what has to be done for every file and every byte, spread over all cores.
+/// Returns the sum of the work for every file and every byte, spread over all cores.
 fn limit_of_parts(is_checked: bool, bytes: f64, files: f64, report: &Report) -> Option<Limit> {
     let cpu_of = |kind: Kind| report.row(kind)?.cpu_cost().map(|cost| cost.min);
     let small = |operation| cpu_of(Kind::Small(Small { operation, threads: 2 }));
-    // As carrack names them: by descriptor, where the kernel can't by /proc.
+    // carrack names files like this: by descriptor, or by /proc if the kernel can't.
     let create_us = small(Operation::LinkDescriptor).or_else(|| small(Operation::LinkProc))?;
     let files_s = files * (small(Operation::Read)? + create_us) / 1e6;
     let gb = bytes / 1e9;
-    // The small files' costs have the bytes of a small file in them.
+    // The small files' costs include the bytes of a small file.
     let gb_beyond = (gb - files * report.sizes.small_bytes as f64 / 1e9).max(0.0);
     let contents = cpu_of(Kind::Local(Local::ReadFiles))? + cpu_of(Kind::Local(Local::WriteFiles))?;
     let network = cpu_of(transfer(SendWay::Buffer, ReceiveWay::Buffer, STREAMS))?;
@@ -214,7 +218,8 @@ mod tests {
 
     const GB: u64 = 1_000_000_000;
 
-    /// A machine on which everything takes one second of wall time and one of CPU for a GB, or for a million files.
+    /// Returns a machine on which all work takes one second of wall time and one of CPU for a GB, or for a
+    /// million files.
     fn report() -> Report {
         let run = Run { wall_s: 1.0, cpu_s: 1.0, foreign_cores: 0.0 };
         let row = |kind| Row { runs: vec![run], ..Row::new(kind, GB, 1_000_000) };

@@ -1,4 +1,4 @@
-//! The processes of one measurement, as their parent sees them. The other half is in `worker.rs`.
+//! The processes of one measurement, as their parent sees them. The other side is in `worker.rs`.
 
 use std::env;
 use std::io::{BufRead, BufReader, Write};
@@ -11,13 +11,13 @@ use crate::options::Sizes;
 use crate::place::Place;
 use crate::worker::{End, Job, Outcome};
 
-/// Processes that have prepared everything and wait for the word.
+/// Processes that are prepared and wait for the start.
 pub struct Crew {
     workers: Vec<Worker>,
 }
 
 impl Crew {
-    /// Starts one process for each end, connects them, waits until all are ready.
+    /// Starts one process for each end, connects them, and waits until all are ready.
     pub fn start(kind: Kind, sizes: &Sizes, place: &Place) -> Result<Crew> {
         let start = |end| Worker::start(&Job { kind, end, sizes: *sizes, place: place.clone() });
         let mut workers = match kind {
@@ -37,18 +37,18 @@ impl Crew {
         Ok(Crew { workers })
     }
 
-    /// Gives the word to all.
+    /// Starts the measurement.
     pub fn go(&mut self) -> Result<()> {
         self.workers.iter_mut().try_for_each(Worker::go)
     }
 
-    /// Waits until all have done their work.
+    /// Waits until all have done their work, and returns their outcomes.
     pub fn outcomes(&mut self) -> Result<Vec<Outcome>> {
         self.workers.iter_mut().map(|worker| Ok(serde_json::from_str(&worker.line()?)?)).collect()
     }
 }
 
-/// One process; ends with this.
+/// A process, which is killed on drop.
 struct Worker {
     child: Child,
     input: ChildStdin,
@@ -73,7 +73,7 @@ impl Worker {
         self.input.write_all(b"go\n").context("a worker is gone")
     }
 
-    /// The next line that it says; what went wrong if that is what it says.
+    /// Reads the process's next line; an error if the line reports one.
     fn line(&mut self) -> Result<String> {
         let mut line = String::new();
         if self.output.read_line(&mut line)? == 0 {
@@ -88,7 +88,7 @@ impl Worker {
 }
 
 impl Drop for Worker {
-    /// A partner that failed leaves it waiting, so it is not asked.
+    /// Kills the process without asking it: it may be waiting for a partner that failed.
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -1,4 +1,4 @@
-//! What is measured: every combination, its name, and how much it moves.
+//! The measurements: every combination, its name, and the amount that it moves.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use crate::options::Sizes;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// By one thread, without a network.
+    /// On one thread, without a network.
     Local(Local),
     /// From one process to another over loopback TCP.
     Transfer(Transfer),
@@ -18,7 +18,7 @@ pub enum Kind {
     Small(Small),
 }
 
-/// What one thread does.
+/// The work of one thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Local {
@@ -39,9 +39,9 @@ pub enum Local {
 /// A path from a sender to a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transfer {
-    /// What the sender does for each block.
+    /// The sender's work for each block.
     pub send: SendWay,
-    /// What the receiver does for each block.
+    /// The receiver's work for each block.
     pub receive: ReceiveWay,
     /// TCP connections, and threads at each end.
     pub streams: u64,
@@ -49,7 +49,7 @@ pub struct Transfer {
     pub congestion: Congestion,
 }
 
-/// What a sender does for each block.
+/// A sender's work for each block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SendWay {
@@ -65,7 +65,7 @@ pub enum SendWay {
     HashSendfile,
 }
 
-/// What a receiver does for each block.
+/// A receiver's work for each block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReceiveWay {
@@ -83,22 +83,22 @@ pub enum ReceiveWay {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Congestion {
-    /// What carrack sets on a near path.
+    /// The setting of carrack on a near path.
     Cubic,
     /// The default of many systems.
     Bbr,
 }
 
-/// What is done to each small file, and by how many threads.
+/// An operation on many small files, and its number of threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Small {
-    /// What is done.
+    /// The operation on each file.
     pub operation: Operation,
     /// Threads of one process, which take directory after directory.
     pub threads: u64,
 }
 
-/// What is done to each small file. The directory is opened once for all files in it.
+/// An operation on each small file. The directory is opened once for all files in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Operation {
@@ -110,7 +110,7 @@ pub enum Operation {
     LinkDescriptor,
     /// Opens and reads it.
     Read,
-    /// Looks at it.
+    /// Reads its attributes.
     Stat,
 }
 
@@ -128,10 +128,10 @@ pub enum Group {
 }
 
 impl Group {
-    /// In the order of the report.
+    /// All groups, in the order of the report.
     pub const ALL: [Group; 4] = [Group::OneCore, Group::Network, Group::FileToFile, Group::SmallFiles];
 
-    /// The table's heading.
+    /// Returns the table's heading.
     pub fn heading(self) -> &'static str {
         match self {
             Group::OneCore => "One core",
@@ -143,7 +143,7 @@ impl Group {
 }
 
 impl Kind {
-    /// Everything, in the order of the report.
+    /// Returns all measurements, in the order of the report.
     pub fn all() -> Vec<Kind> {
         let local = [
             Local::CopyHot,
@@ -169,7 +169,7 @@ impl Kind {
         kinds
     }
 
-    /// Where it is printed.
+    /// Returns its table.
     pub fn group(self) -> Group {
         match self {
             Kind::Local(_) => Group::OneCore,
@@ -179,7 +179,7 @@ impl Kind {
         }
     }
 
-    /// Bytes that it moves; those of small files that it only names or looks at don't count.
+    /// Returns the bytes that it moves; operations that only read attributes move none.
     pub fn bytes(self, sizes: &Sizes) -> u64 {
         match self {
             Kind::Local(_) | Kind::Transfer(_) => sizes.volume_bytes(),
@@ -188,7 +188,7 @@ impl Kind {
         }
     }
 
-    /// Files that it touches.
+    /// Returns the number of files that it touches.
     pub fn files(self, sizes: &Sizes) -> u64 {
         match self {
             Kind::Local(Local::ReadFiles | Local::WriteFiles) => sizes.file_count,
@@ -199,7 +199,7 @@ impl Kind {
         }
     }
 
-    /// Whether files come into being, which take memory on tmpfs.
+    /// Returns true if it makes files, which take memory on tmpfs.
     pub fn makes_files(self) -> bool {
         match self {
             Kind::Local(local) => local == Local::WriteFiles,
@@ -230,7 +230,7 @@ fn file_transfers() -> impl Iterator<Item = Transfer> {
 }
 
 impl Congestion {
-    /// The kernel's name for it.
+    /// Returns the kernel's name for it.
     pub fn name(self) -> &'static str {
         match self {
             Congestion::Cubic => "cubic",

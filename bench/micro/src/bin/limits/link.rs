@@ -1,4 +1,5 @@
-//! The connections of a transfer: over the loopback address, numbered, with a congestion control of their own.
+//! The connections of a transfer: over the loopback address, numbered, with a congestion control of their own
+//! each.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -9,10 +10,10 @@ use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_s
 
 use crate::kind::Transfer;
 
-/// Nothing on loopback takes this long but a partner that hangs.
+/// Time after which a partner on loopback counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Of each socket, sending and receiving: more would not stay in the cache.
+/// Size of each socket's send and receive buffer: more would not stay in the cache.
 const BUFFER_BYTES: usize = 1 << 20;
 
 /// Listens on a port of the kernel's choice.
@@ -20,7 +21,7 @@ pub fn listen() -> Result<TcpListener> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("listening on the loopback address")
 }
 
-/// The receiver's connections, in the order of their numbers.
+/// Accepts the receiver's connections, in the order of their numbers.
 pub fn accept_all(listener: &TcpListener, transfer: &Transfer) -> Result<Vec<TcpStream>> {
     let mut numbered = Vec::new();
     for _ in 0..transfer.streams {
@@ -35,7 +36,7 @@ pub fn accept_all(listener: &TcpListener, transfer: &Transfer) -> Result<Vec<Tcp
     Ok(numbered.into_iter().map(|(_, stream)| stream).collect())
 }
 
-/// The sender's connections, in the order of their numbers.
+/// Opens the sender's connections, in the order of their numbers.
 pub fn connect_all(port: u16, transfer: &Transfer) -> Result<Vec<TcpStream>> {
     let connect = |number| {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
@@ -46,7 +47,7 @@ pub fn connect_all(port: u16, transfer: &Transfer) -> Result<Vec<TcpStream>> {
     (0..transfer.streams as u8).map(connect).collect()
 }
 
-/// As carrack prepares its data connections.
+/// Sets the options that carrack sets on its data connections.
 fn prepare(stream: &TcpStream, transfer: &Transfer) -> Result<()> {
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(PATIENCE))?;

@@ -1,4 +1,4 @@
-//! What one thread does without a network: copies in memory, hashes, reads, writes.
+//! The work of one thread without a network: copies in memory, hashes, reads, writes.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -15,7 +15,7 @@ use crate::worker::Task;
 /// Bytes of each of the two spans of a copy out of cache; no last-level cache holds them.
 const SPAN_BYTES: u64 = 512 << 20;
 
-/// Takes and touches the memory; the task is what is measured.
+/// Takes and touches the memory, and returns the task, which alone is measured.
 pub fn prepare(local: Local, sizes: Sizes, place: Place) -> Task {
     let block_bytes = sizes.block_bytes as usize;
     match local {

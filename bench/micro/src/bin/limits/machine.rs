@@ -1,4 +1,4 @@
-//! The state of the machine: how busy it is, how much memory it has, what it is.
+//! The state of the machine: its load, its memory, its description.
 
 use std::fs;
 use std::path::Path;
@@ -8,20 +8,20 @@ use std::thread;
 /// `f_type` of tmpfs, from `statfs(2)`.
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 
-/// CPU seconds that all cores together have been busy since boot; steal and iowait are not busy.
+/// Returns the CPU seconds for which all cores together were busy since boot; steal and iowait are not busy.
 pub fn busy_s() -> f64 {
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
     busy_ticks(&stat) as f64 / rustix::param::clock_ticks_per_second() as f64
 }
 
-/// user + nice + system + irq + softirq of the first line.
+/// Returns user + nice + system + irq + softirq of the first line.
 fn busy_ticks(stat: &str) -> u64 {
     let line = stat.lines().next().unwrap_or_default();
     let fields: Vec<u64> = line.split_whitespace().skip(1).map_while(|field| field.parse().ok()).collect();
     [0, 1, 2, 5, 6].iter().filter_map(|&index: &usize| fields.get(index)).sum()
 }
 
-/// Memory that can be had without swapping.
+/// Returns the memory that is available without swapping.
 pub fn available_memory_bytes() -> u64 {
     let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     memory_line_bytes(&meminfo, "MemAvailable:")
@@ -32,26 +32,26 @@ fn memory_line_bytes(meminfo: &str, key: &str) -> u64 {
     line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).map_or(0, |kib: u64| kib << 10)
 }
 
-/// Cores that this process may use.
+/// Returns the cores that this process may use.
 pub fn cores() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Whether files in the directory live in memory.
+/// Returns true if files in the directory are in memory.
 pub fn is_tmpfs(directory: &Path) -> bool {
     fs::File::open(directory)
         .and_then(|directory| Ok(rustix::fs::fstatfs(directory)?))
         .is_ok_and(|found| found.f_type == TMPFS_MAGIC)
 }
 
-/// Bytes free for files in the directory.
+/// Returns the bytes free for files in the directory.
 pub fn free_bytes(directory: &Path) -> u64 {
     fs::File::open(directory)
         .and_then(|directory| Ok(rustix::fs::fstatfs(directory)?))
         .map_or(0, |found| found.f_bavail * found.f_bsize as u64)
 }
 
-/// One line that says what machine the numbers are of.
+/// Returns one line that describes the machine of the results.
 pub fn describe(work_dir: &Path) -> String {
     let cpuinfo = read("/proc/cpuinfo");
     let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
@@ -67,7 +67,7 @@ pub fn describe(work_dir: &Path) -> String {
     .join(", ")
 }
 
-/// The repository's commit, marked when the work tree differs from it.
+/// Returns the repository's commit, marked when the work tree differs from it.
 pub fn commit() -> String {
     let git = Command::new("git")
         .args(["-C", env!("CARGO_MANIFEST_DIR"), "describe", "--always", "--dirty", "--abbrev=12"])

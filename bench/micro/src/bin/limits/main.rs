@@ -1,8 +1,8 @@
-//! `limits`: what this machine can do at most, measured in the pieces that a transfer is made of.
+//! `limits`: the limits of this machine, measured in the pieces that a transfer is made of.
 //!
-//! Measures copies, hashes, file access, TCP over loopback, whole file-to-file paths without any protocol, and small
-//! files, on tmpfs, in interleaved repetitions, each end as a process of its own. With `--compare` it says how near the
-//! results of `bench/compare` are to these limits. `bench/limits` builds and runs it.
+//! Measures copies, hashes, file access, TCP over loopback, whole file-to-file paths without any protocol,
+//! and small files, on tmpfs, in interleaved repetitions, each end as a process of its own. With `--compare`
+//! it compares the results of `bench/compare` with these limits. `bench/limits` builds and runs it.
 
 mod compare;
 mod crew;
@@ -47,9 +47,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether every measurement succeeded.
+/// Measures or reads the limits and prints them; returns true if every measurement succeeded.
 fn run(options: &Options) -> Result<bool> {
-    // Before minutes of measuring: a file that can't be read is a mistake on the command line.
+    // Files are read before minutes of measuring: an unreadable one is an error of the command line.
     let results = options.compare.as_deref().map(read_json).transpose()?;
     let report = match &options.from {
         Some(path) => serde_json::from_value(read_json(path)?)

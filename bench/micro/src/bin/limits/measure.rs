@@ -1,4 +1,4 @@
-//! The schedule: interleaved repetitions, warm memory before each run, both ends' time.
+//! The schedule: interleaved repetitions, warm memory before each run, and the time of both ends.
 
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ use crate::row::{Row, Run};
 /// Files on tmpfs take whole pages.
 const PAGE_BYTES: u64 = 4096;
 
-/// Measures all that is asked for.
+/// Runs all measurements that are asked for.
 pub fn measure_all(options: &Options) -> Result<Vec<Row>> {
     let sizes = &options.sizes;
     let wanted = |kind: &Kind| options.only.as_ref().is_none_or(|words| kind.to_string().contains(words));
@@ -30,7 +30,7 @@ pub fn measure_all(options: &Options) -> Result<Vec<Row>> {
     let scratch = scratch.with_context(|| format!("in {}", options.work_dir.display()))?;
     let place = Place::make(scratch.path(), sizes)?;
     for repetition in 0..options.repetitions {
-        // Each starts with another one, so that none always follows the same one.
+        // Each repetition starts with another measurement, so that none always follows the same one.
         let turn = repetition as usize % rows.len();
         for index in (turn..rows.len()).chain(0..turn) {
             measure_one(&mut rows[index], repetition, sizes, &place)?;
@@ -40,7 +40,7 @@ pub fn measure_all(options: &Options) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// What can't be measured is not tried again.
+/// Runs one measurement. After an error it is not tried again.
 fn measure_one(row: &mut Row, repetition: u32, sizes: &Sizes, place: &Place) -> Result<()> {
     if row.problem.is_some() {
         return Ok(());
@@ -72,14 +72,14 @@ fn run_once(kind: Kind, sizes: &Sizes, place: &Place) -> Result<Run> {
     Ok(Run { wall_s, cpu_s, foreign_cores: ((busy_s - cpu_s) / wall_s).max(0.0) })
 }
 
-/// Memory that new files take, and what comes with them.
+/// Returns the memory of new files, including inodes, buffers and workers.
 fn new_memory_bytes(kind: Kind, sizes: &Sizes) -> u64 {
     let files = kind.files(sizes);
     let contents_bytes = kind.bytes(sizes) / files.max(1);
     files * (contents_bytes.next_multiple_of(PAGE_BYTES) + EXTRA_PER_FILE_BYTES) + EXTRA_BYTES
 }
 
-/// Sources and copies have to fit, and without a reserve the numbers mean nothing.
+/// Checks that sources and copies fit: without a reserve the results would be meaningless.
 fn check_room(options: &Options) -> Result<()> {
     let of_small = |sizes: &Sizes| sizes.small_count * sizes.small_bytes.next_multiple_of(PAGE_BYTES);
     let needed_bytes = 2 * (options.sizes.volume_bytes() + of_small(&options.sizes));
@@ -96,7 +96,7 @@ fn check_room(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Talk; stdout is for data.
+/// Prints progress on stderr; stdout is for data.
 fn report_progress(row: &Row, repetition: u32, repetitions: u32) {
     let words = match (&row.problem, row.runs.last()) {
         (Some(problem), _) => format!("can't be measured: {problem}"),

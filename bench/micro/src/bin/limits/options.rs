@@ -6,22 +6,23 @@ use bytesize::ByteSize;
 use clap::{Args, Parser, Subcommand};
 use serde::{Deserialize, Serialize};
 
-/// What this machine can do at most: copies, hashes, files on tmpfs, TCP over loopback, whole paths, small files.
+/// Measure the limits of this machine: copies, hashes, files on tmpfs, TCP over loopback, whole paths, small
+/// files.
 #[derive(Parser)]
 #[command(name = "limits", args_conflicts_with_subcommands = true)]
 pub struct Cli {
-    /// Nothing for the measurement itself.
+    /// Unset for the measurement itself.
     #[command(subcommand)]
     pub command: Option<Command>,
-    /// How to measure.
+    /// The options of the measurement.
     #[command(flatten)]
     pub options: Options,
 }
 
-/// What the program starts itself for.
+/// The commands that the program runs itself with.
 #[derive(Subcommand)]
 pub enum Command {
-    /// One end of one measurement; speaks with its parent over its standard streams.
+    /// One end of one measurement; exchanges lines with its parent over its standard streams.
     #[command(hide = true)]
     Worker {
         /// A `Job` as JSON.
@@ -29,19 +30,19 @@ pub enum Command {
     },
 }
 
-/// How to measure, and what to print.
+/// Options of the measurement and of the output.
 #[derive(Args)]
 pub struct Options {
-    /// How often each measurement runs; all of them run once before one runs again
+    /// Runs of each measurement; all measurements run once before one runs again
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repetitions: u32,
-    /// What is copied.
+    /// The amounts to copy.
     #[command(flatten)]
     pub sizes: Sizes,
-    /// Measure only what has WORDS in its name, as the tables print it
+    /// Measure only rows with WORDS in their names, as the tables print them
     #[arg(long, value_name = "WORDS")]
     pub only: Option<String>,
-    /// Where the files lie; should be tmpfs, as bench/compare uses it
+    /// Directory of the files; should be tmpfs, as bench/compare uses it
     #[arg(long, value_name = "DIR", default_value = "/dev/shm", overrides_with = "work_dir")]
     pub work_dir: PathBuf,
     /// Write all runs to FILE
@@ -50,18 +51,18 @@ pub struct Options {
     /// Measure nothing, take the limits from a FILE that --json wrote
     #[arg(long, value_name = "FILE", conflicts_with_all = ["only", "json"])]
     pub from: Option<PathBuf>,
-    /// Say how near carrack's rows of this results.json of bench/compare are to the limits
+    /// Compare carrack's rows in this results.json of bench/compare with the limits
     #[arg(long, value_name = "FILE")]
     pub compare: Option<PathBuf>,
 }
 
-/// How much each measurement moves; all sizes in bytes.
+/// The amounts that each measurement moves; all sizes in bytes.
 #[derive(Args, Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Sizes {
     /// Large files; with several streams each takes its share of them, or of the blocks of one
     #[arg(long = "files", value_name = "COUNT", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub file_count: u64,
-    /// Size of each; all of them together are also what is copied, hashed or sent from memory
+    /// Size of each; the sum of all is also the amount that is copied, hashed or sent from memory
     #[arg(long = "file-size", value_name = "SIZE", default_value = "1GiB", value_parser = parse_size)]
     pub file_bytes: u64,
     /// Bytes of one read, write, send, receive or splice
@@ -82,7 +83,7 @@ impl Sizes {
     }
 }
 
-/// `1GiB`, `256KiB`, `500M`, `4096`: as carrack's own options.
+/// Parses `1GiB`, `256KiB`, `500M` or `4096`, as in carrack's own options.
 fn parse_size(text: &str) -> Result<u64, String> {
     match text.trim().parse::<ByteSize>() {
         Ok(ByteSize(bytes)) if (1..=1 << 40).contains(&bytes) => Ok(bytes),
@@ -91,7 +92,7 @@ fn parse_size(text: &str) -> Result<u64, String> {
     }
 }
 
-/// What is held in memory in one piece.
+/// Parses the size of a block that is held in memory in one piece.
 fn parse_block(text: &str) -> Result<u64, String> {
     match parse_size(text)? {
         bytes if bytes <= 64 << 20 => Ok(bytes),

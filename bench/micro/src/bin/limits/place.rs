@@ -1,4 +1,4 @@
-//! The files that are read, and the directory where copies appear.
+//! The source files, and the directory for copies.
 //!
 //! Used by the parent, which makes, checks and removes them, and by the workers, which only need the paths.
 
@@ -17,17 +17,17 @@ use crate::options::Sizes;
 /// Small files in each directory.
 pub const FILES_PER_DIRECTORY: u64 = 100;
 
-/// Bytes in which the parent writes and compares.
+/// Bytes that the parent writes and compares at a time.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// A directory of the benchmark's own.
+/// A directory for the benchmark.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Place {
     directory: PathBuf,
 }
 
 impl Place {
-    /// Makes everything that is read.
+    /// Makes the source files.
     pub fn make(directory: &Path, sizes: &Sizes) -> Result<Place> {
         let place = Place { directory: directory.to_owned() };
         fs::create_dir(place.sources()).context("creating the sources")?;
@@ -40,27 +40,27 @@ impl Place {
         Ok(place)
     }
 
-    /// A large file that is read.
+    /// Returns the path of a large source file.
     pub fn source(&self, index: u64) -> PathBuf {
         self.sources().join(format!("large{index}"))
     }
 
-    /// A large file that is written.
+    /// Returns the path of a large copy.
     pub fn copy(&self, index: u64) -> PathBuf {
         self.copies().join(format!("large{index}"))
     }
 
-    /// Where the directories with small files are that are read.
+    /// Returns the parent of the directories with small source files.
     pub fn small_sources(&self) -> PathBuf {
         self.sources().join("small")
     }
 
-    /// Where directories with small files are made.
+    /// Returns the parent of the directories for small copies.
     pub fn small_copies(&self) -> PathBuf {
         self.copies().join("small")
     }
 
-    /// Removes what was written, so that its memory is free again.
+    /// Removes the copies, so that their memory is free again.
     pub fn clear_copies(&self) -> Result<()> {
         match fs::remove_dir_all(self.copies()) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error).context("removing copies"),
@@ -68,7 +68,7 @@ impl Place {
         }
     }
 
-    /// Whether what a measurement wrote is what it should have written.
+    /// Checks the copies of a measurement.
     pub fn verify_copies(&self, kind: Kind, sizes: &Sizes) -> Result<()> {
         match kind {
             Kind::Local(_) => (0..sizes.file_count).try_for_each(|index| {
@@ -95,20 +95,20 @@ impl Place {
     }
 }
 
-/// A directory's name and how many small files stand in it; nothing beyond the last one.
+/// Returns a directory's name and its number of small files; `None` beyond the last directory.
 pub fn small_directory(index: u64, sizes: &Sizes) -> Option<(String, u64)> {
     let before = index * FILES_PER_DIRECTORY;
     let count = sizes.small_count.checked_sub(before).filter(|&left| left > 0)?;
     Some((format!("directory{index:05}"), count.min(FILES_PER_DIRECTORY)))
 }
 
-/// The names of the small files in every directory.
+/// Returns the names of the small files in every directory.
 pub fn small_names() -> Vec<CString> {
     let name = |index| CString::new(format!("file{index:02}")).expect("digits have no NUL");
     (0..FILES_PER_DIRECTORY).map(name).collect()
 }
 
-/// Every piece begins with its file and offset, so that pieces in the wrong place are noticed.
+/// Writes a file whose pieces all begin with their file and offset, so that misplaced pieces are noticed.
 fn write_stamped(path: &Path, index: u64, file_bytes: u64, mut piece: Vec<u8>) -> Result<()> {
     let mut file = File::create_new(path)?;
     let mut offset = 0;

@@ -1,4 +1,4 @@
-//! The report: what was measured, on what, as tables for people and as JSON for programs.
+//! The report: results and machine, as tables for people and as JSON for programs.
 
 use std::env;
 use std::fmt::Write;
@@ -14,18 +14,18 @@ use crate::options::{Options, Sizes};
 use crate::row::Row;
 use crate::{machine, measure};
 
-/// Others may take this share of a core during a run, as in `bench/compare`.
+/// The part of a core that other processes may take during a run, as in `bench/compare`.
 const FOREIGN_CORES_MAX: f64 = 0.10;
 
-/// The kernel counts busy time in ticks of 10 ms, so a shorter run says nothing of others.
+/// The shortest run that is judged: the kernel counts busy time in ticks of 10 ms.
 const JUDGED_WALL_S_MIN: f64 = 0.5;
 
-/// Everything that was measured, and on what.
+/// All results, and the machine.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Report {
     /// The command line.
     pub command: String,
-    /// When it began, in seconds since 1970.
+    /// Start, in seconds since 1970.
     pub started_unix_s: u64,
     /// The repository's commit.
     pub commit: String,
@@ -33,16 +33,16 @@ pub struct Report {
     pub machine: String,
     /// Cores that could be used.
     pub cores: usize,
-    /// How often each was measured.
+    /// Runs of each measurement.
     pub repetitions: u32,
-    /// How much each moved.
+    /// The amounts that each measurement moved.
     pub sizes: Sizes,
-    /// What came out.
+    /// The results.
     pub rows: Vec<Row>,
 }
 
 impl Report {
-    /// Measures.
+    /// Runs the measurements.
     pub fn measure(options: &Options) -> Result<Report> {
         Ok(Report {
             command: env::args().collect::<Vec<_>>().join(" "),
@@ -56,19 +56,19 @@ impl Report {
         })
     }
 
-    /// The row of a kind, if it was measured.
+    /// Returns the row of a kind, if it was measured.
     pub fn row(&self, kind: Kind) -> Option<&Row> {
         self.rows.iter().find(|row| row.kind == kind && !row.runs.is_empty() && row.problem.is_none())
     }
 
-    /// For other programs; can be read again.
+    /// Returns the report for other programs, which can be read again.
     pub fn to_json(&self) -> Value {
         let mut value = serde_json::to_value(self).unwrap_or_default();
         value["rows"] = self.rows.iter().map(Row::to_json).collect();
         value
     }
 
-    /// For people.
+    /// Returns the report for people.
     pub fn markdown(&self) -> String {
         let Sizes { file_count, file_bytes, block_bytes, small_count, small_bytes } = self.sizes;
         let mut text = format!(
@@ -86,7 +86,7 @@ impl Report {
         text + &self.disturbances()
     }
 
-    /// Nothing if none of its rows was asked for.
+    /// Returns the table of a group; empty without rows.
     fn table(&self, group: Group) -> String {
         let rows: Vec<&Row> = self.rows.iter().filter(|row| row.kind.group() == group).collect();
         let Some(first) = rows.first() else { return String::new() };
@@ -132,7 +132,7 @@ fn line(row: &Row) -> String {
     format!("| {} | {median} ({min}–{max}){problem} | {cpu} |\n", row.kind)
 }
 
-/// A size in powers of 1,024.
+/// Formats a size in powers of 1,024.
 fn show(bytes: u64) -> String {
     ByteSize(bytes).display().iec().to_string()
 }

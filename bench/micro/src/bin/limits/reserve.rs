@@ -1,7 +1,7 @@
-//! Touched memory, kept until a run starts; `bench/harness/reserve.py` does the same for `bench/compare`.
+//! Touched memory, held until a run starts; `bench/harness/reserve.py` does the same for `bench/compare`.
 //!
-//! A virtual machine's idle memory goes back to its host within seconds, and the first touch after that is several
-//! times dearer. So what a run is going to allocate on tmpfs is held and touched up to its start.
+//! A virtual machine's idle memory goes back to its host within seconds, and the first touch after that is
+//! several times slower. So the memory that a run will allocate on tmpfs is held and touched up to its start.
 
 use std::hint::black_box;
 use std::thread;
@@ -9,20 +9,21 @@ use std::time::Duration;
 
 use crate::machine;
 
-/// Never take the last of the memory: what remains is for the workers.
+/// Memory that is never taken: it is for the workers.
 pub const KEEP_FREE_BYTES: u64 = 2 << 30;
 
-/// What a run allocates beside file contents: socket buffers, page tables, the workers themselves.
+/// Memory of a run besides file contents: socket buffers, page tables, the workers.
 pub const EXTRA_BYTES: u64 = 256 << 20;
 
-/// What a file takes beside its contents: its inode and its name.
+/// Memory of a file besides its contents: its inode and its name.
 pub const EXTRA_PER_FILE_BYTES: u64 = 2048;
 
-/// How long a reserve is kept at least: the kernel tells the host of freed memory two seconds after the first of it was
-/// freed (`PAGE_REPORTING_DELAY`), a sixteenth of what is free at a time, and what the last run left has to be told by then.
+/// The shortest time for which a reserve is held: the kernel reports freed memory to the host two seconds
+/// after the first was freed (`PAGE_REPORTING_DELAY`), a sixteenth of the free memory at a time, and the
+/// memory of the last run must be reported by then.
 const SETTLE: Duration = Duration::from_secs(5);
 
-/// A smaller reserve is given back at once: what the host can take of it costs little.
+/// A smaller reserve is released at once: losing it to the host costs little.
 const SETTLE_BYTES_MIN: usize = 1 << 30;
 
 /// One block of touched memory.
@@ -31,15 +32,16 @@ pub struct Reserve {
 }
 
 impl Reserve {
-    /// Takes and touches memory; less than asked for when the machine hasn't that much.
+    /// Takes and touches memory, or less if the machine hasn't that much.
     pub fn filled(size_bytes: u64) -> Reserve {
         let free_bytes = machine::available_memory_bytes().saturating_sub(KEEP_FREE_BYTES);
         let memory = vec![1; size_bytes.min(free_bytes) as usize];
-        // Else the compiler may find that nobody reads it.
+        // Without this the compiler may find that the memory is never read.
         Reserve { memory: black_box(memory) }
     }
 
-    /// Gives it all back to the kernel, whose next allocations get these pages; after a while, for the host's sake.
+    /// Releases the memory to the kernel, whose next allocations get these pages; after a while, because of
+    /// the host.
     pub fn release(self) {
         if self.memory.len() >= SETTLE_BYTES_MIN {
             thread::sleep(SETTLE);

@@ -1,4 +1,4 @@
-//! What was measured of one kind: all runs, and their median, minimum and maximum.
+//! The results of one kind: all runs, and their median, minimum and maximum.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -8,18 +8,18 @@ use crate::kind::{Group, Kind};
 /// One run.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Run {
-    /// Seconds from the word to the end of the last process.
+    /// Seconds from the start to the end of the last process.
     pub wall_s: f64,
     /// CPU seconds of all processes, user and system.
     pub cpu_s: f64,
-    /// Cores that others kept busy meanwhile.
+    /// Cores that other processes kept busy meanwhile.
     pub foreign_cores: f64,
 }
 
 /// All runs of one kind.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
-    /// What.
+    /// The measurement.
     pub kind: Kind,
     /// Bytes that a run moves.
     pub bytes: u64,
@@ -27,14 +27,14 @@ pub struct Row {
     pub files: u64,
     /// One for each repetition, unless there is a problem.
     pub runs: Vec<Run>,
-    /// Why it can't be measured here.
+    /// The reason why it can't be measured here.
     pub problem: Option<String>,
 }
 
 /// Median and range.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
-    /// The middle one, or the mean of the two in the middle.
+    /// The middle value, or the mean of the two in the middle.
     pub median: f64,
     /// The smallest.
     pub min: f64,
@@ -43,7 +43,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of some values; nothing of none.
+    /// Returns the spread of values; `None` without values.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
         let mut sorted: Vec<f64> = values.into_iter().collect();
         sorted.sort_by(f64::total_cmp);
@@ -54,44 +54,44 @@ impl Spread {
 }
 
 impl Row {
-    /// A row without runs.
+    /// Creates a row without runs.
     pub fn new(kind: Kind, bytes: u64, files: u64) -> Row {
         Row { kind, bytes, files, runs: Vec::new(), problem: None }
     }
 
-    /// Files each second for small files, else GB/s (10^9 bytes).
+    /// Returns files per second for small files, else GB/s (10^9 bytes).
     pub fn rate(&self) -> Option<Spread> {
         Spread::of(self.runs.iter().map(|run| self.rate_of(run)))
     }
 
-    /// CPU microseconds a file for small files, else CPU seconds a GB; of both ends together.
+    /// Returns CPU microseconds per file for small files, else CPU seconds per GB; of both ends together.
     pub fn cpu_cost(&self) -> Option<Spread> {
         let unit = if self.counts_files() { self.files as f64 / 1e6 } else { self.bytes as f64 / 1e9 };
         Spread::of(self.runs.iter().map(|run| run.cpu_s / unit))
     }
 
-    /// The unit of [`Row::rate`].
+    /// Returns the unit of [`Row::rate`].
     pub fn rate_unit(&self) -> &'static str {
         if self.counts_files() { "files/s" } else { "GB/s" }
     }
 
-    /// The unit of [`Row::cpu_cost`].
+    /// Returns the unit of [`Row::cpu_cost`].
     pub fn cpu_unit(&self) -> &'static str {
         if self.counts_files() { "µs/file" } else { "s/GB" }
     }
 
-    /// One run's [`Row::rate`].
+    /// Returns one run's [`Row::rate`].
     pub fn rate_of(&self, run: &Run) -> f64 {
         let amount = if self.counts_files() { self.files as f64 } else { self.bytes as f64 / 1e9 };
         amount / run.wall_s
     }
 
-    /// A [`Row::rate`] for people, without its unit.
+    /// Formats a [`Row::rate`] for people, without its unit.
     pub fn show_rate(&self, rate: f64) -> String {
         if self.counts_files() { grouped(rate) } else { format!("{rate:.2}") }
     }
 
-    /// For other programs: all that is stored, and what follows from it.
+    /// Returns the row for other programs: all stored values, and those computed from them.
     pub fn to_json(&self) -> Value {
         json!({
             "name": self.kind.to_string(),
@@ -113,7 +113,7 @@ impl Row {
     }
 }
 
-/// A whole number with commas: `12,345`.
+/// Formats a whole number with commas: `12,345`.
 pub fn grouped(number: f64) -> String {
     let digits = format!("{number:.0}");
     let mut text = String::new();

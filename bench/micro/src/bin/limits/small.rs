@@ -1,7 +1,7 @@
-//! What is done to many small files: created in three ways, read, looked at.
+//! Operations on many small files: created in three ways, read, stat.
 //!
-//! Threads take directory after directory. Each directory is opened once, and its files are named relative to it, as
-//! carrack-storage does.
+//! Threads take directory after directory. Each directory is opened once, and its files are named relative to
+//! it, as in carrack-storage.
 
 use std::ffi::{CStr, CString};
 use std::fs;
@@ -52,7 +52,7 @@ fn make_directories(parent: &Path, sizes: &Sizes) -> Result<()> {
     Ok(directories.try_for_each(|(name, _)| fs::create_dir(parent.join(name)))?)
 }
 
-/// What all threads work on.
+/// The state that all threads share.
 struct Shared {
     operation: Operation,
     sizes: Sizes,
@@ -64,7 +64,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// One thread. `content` is what it writes, or where it reads to.
+    /// Runs one thread. It writes `content`, or reads into it.
     fn work(&self, mut content: Vec<u8>) -> Result<u128> {
         let next = || small_directory(self.next_directory.fetch_add(1, Ordering::Relaxed), &self.sizes);
         while let Some((directory, count)) = next() {

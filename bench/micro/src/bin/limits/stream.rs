@@ -1,7 +1,8 @@
-//! Both ends of a transfer without any protocol: the receiver knows what comes.
+//! Both ends of a transfer without any protocol: the receiver knows the data to expect.
 //!
-//! Stream *n* carries the large files *n*, *n* + streams, …; each has a thread of its own at both ends, which does one
-//! block after the other. Where there are fewer files than streams they share one, and take its blocks in turn.
+//! Stream *n* carries the large files *n*, *n* + streams, …; each has a thread at both ends, which handles
+//! one block after the other. If there are fewer files than streams, streams share a file and take its blocks
+//! in turn.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -22,16 +23,16 @@ use crate::options::Sizes;
 use crate::place::Place;
 use crate::worker::{Task, in_threads, say};
 
-/// Largest pipe that needs no privilege (`fs.pipe-max-size`).
+/// Largest size of a pipe without a privilege (`fs.pipe-max-size`).
 const PIPE_BYTES: usize = 1 << 20;
 
-/// Connects to `port`; the task sends.
+/// Connects to `port`, and returns the task that sends.
 pub fn prepare_sender(transfer: Transfer, sizes: Sizes, place: Place, port: u16) -> Result<Task> {
     let lanes = lanes(link::connect_all(port, &transfer)?, &transfer, sizes, &place);
     Ok(Box::new(move || in_threads(lanes, |lane| lane.send(transfer.send))))
 }
 
-/// Says its port, waits for the connections; the task receives.
+/// Prints its port, waits for the connections, and returns the task that receives.
 pub fn prepare_receiver(transfer: Transfer, sizes: Sizes, place: Place) -> Result<Task> {
     let listener = link::listen()?;
     say(&format!("port {}", listener.local_addr()?.port()))?;
@@ -48,11 +49,11 @@ pub fn prepare_receiver(transfer: Transfer, sizes: Sizes, place: Place) -> Resul
 /// One end of one stream.
 struct Lane {
     socket: TcpStream,
-    /// Which of the large files it carries.
+    /// The large files that it carries.
     files: Vec<u64>,
     /// The first block of each file that it carries.
     first_block: u64,
-    /// How many streams carry a file.
+    /// Number of streams that carry a file.
     sharers: u64,
     place: Place,
     file_bytes: u64,
@@ -87,7 +88,7 @@ impl Lane {
         Ok(digest)
     }
 
-    /// Returns the block's hash, 0 if none is made.
+    /// Sends a block; returns its hash, 0 without hashing.
     fn send_block(&mut self, way: SendWay, file: &File, offset: u64, len: usize) -> Result<u128> {
         let block = &mut self.block[..len];
         if way != SendWay::Sendfile {
@@ -132,12 +133,12 @@ impl Lane {
         Ok(0)
     }
 
-    /// The new file, which another stream may have made.
+    /// Opens the new file, which another stream may have made.
     fn copy(&self, index: u64) -> Result<File> {
         Ok(OpenOptions::new().write(true).create(true).truncate(false).open(self.place.copy(index))?)
     }
 
-    /// Offset and length of every block of a file that this stream carries.
+    /// Returns offset and length of every block of a file that this stream carries.
     fn blocks(&self) -> impl Iterator<Item = (u64, usize)> + use<> {
         let (file_bytes, block_bytes) = (self.file_bytes, self.block.len() as u64);
         let len_at = move |offset: u64| (file_bytes - offset).min(block_bytes) as usize;
@@ -166,7 +167,7 @@ fn receive_all(socket: &TcpStream, mut block: &mut [u8]) -> Result<()> {
     Ok(())
 }
 
-/// What `splice` needs between a socket and a file.
+/// The pipe that `splice` needs between a socket and a file.
 struct Pipe {
     output: OwnedFd,
     input: OwnedFd,

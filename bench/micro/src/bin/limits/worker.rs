@@ -1,7 +1,8 @@
-//! One end of a measurement, as a process of its own: prepares, waits for the word, works, and reports.
+//! One end of a measurement, as a process of its own: prepares, waits for the start, works, and reports.
 //!
-//! What it says on stdout, line by line: `port NUMBER` if others connect to it, `ready`, and when the work is done an
-//! [`Outcome`] as JSON; or `error WORDS` at any time. What it hears on stdin: `go`. The other half is in `crew.rs`.
+//! Its lines on stdout: `port NUMBER` if others connect to it, `ready`, and when the work is done an
+//! [`Outcome`] as JSON; or `error WORDS` at any time. Its line on stdin: `go`. The other side is in
+//! `crew.rs`.
 
 use std::io::{self, BufRead, Write};
 use std::thread;
@@ -15,23 +16,23 @@ use crate::options::Sizes;
 use crate::place::Place;
 use crate::{local, small, stream};
 
-/// Everything a worker has to know.
+/// The instructions for a worker.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Job {
-    /// What is measured.
+    /// The measurement.
     pub kind: Kind,
-    /// Which end of it.
+    /// Its end.
     pub end: End,
-    /// How much.
+    /// The amounts.
     pub sizes: Sizes,
-    /// Where the files are.
+    /// The files.
     pub place: Place,
 }
 
-/// Which end of a measurement.
+/// An end of a measurement.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub enum End {
-    /// There is only one.
+    /// The only end.
     Alone,
     /// Listens.
     Receiver,
@@ -42,19 +43,19 @@ pub enum End {
     },
 }
 
-/// What an end has to say after its work.
+/// An end's result after its work.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Outcome {
     /// CPU seconds of all its threads, user and system, from `go` to the end.
     pub cpu_s: f64,
-    /// Sum of the hashes of all blocks, in hexadecimal; 0 if it made none. Must be the same at both ends.
+    /// Sum of the hashes of all blocks, in hexadecimal; 0 without hashing. Must be equal at both ends.
     pub digest: String,
 }
 
 /// The measured part of a job; returns the sum of the hashes.
 pub type Task = Box<dyn FnOnce() -> Result<u128>>;
 
-/// Does a job. Errors are told to the parent, who prints them.
+/// Runs a job. Errors go to the parent, which prints them.
 pub fn run(job: &str) -> Result<()> {
     if let Err(error) = work(job) {
         say(&format!("error {error:#}").replace('\n', " "))?;
@@ -62,14 +63,14 @@ pub fn run(job: &str) -> Result<()> {
     Ok(())
 }
 
-/// Says one line to the parent.
+/// Sends one line to the parent.
 pub fn say(line: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     writeln!(stdout, "{line}")?;
     stdout.flush()
 }
 
-/// Runs `work` on every lane, each in a thread of its own, and adds up the hashes.
+/// Runs `work` on every lane, each on a thread of its own, and adds up the hashes.
 pub fn in_threads<L: Send>(lanes: Vec<L>, work: impl Fn(L) -> Result<u128> + Sync) -> Result<u128> {
     thread::scope(|scope| {
         let work = &work;

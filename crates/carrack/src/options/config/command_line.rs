@@ -1,8 +1,8 @@
-//! The command line, with defaults from elsewhere.
+//! The command line, with defaults from the other sources.
 //!
-//! A command line is parsed as it stands; then what the layers say of its command becomes the defaults of the options that it leaves
-//! out, and it is parsed again. clap takes no default for something that was asked for: it never conflicts with an option
-//! that is typed, nor needs another one.
+//! A command line is parsed twice: first without defaults from elsewhere. The values that the layers hold for
+//! its command then become the defaults of the options that it leaves out. clap doesn't treat a default as an
+//! option that was given: it conflicts with no option that is typed, and requires none.
 
 use std::ffi::OsString;
 
@@ -16,8 +16,8 @@ use crate::cli::Cli;
 use crate::exit::Exit;
 use crate::trouble::Trouble;
 
-/// The commands that people run. Daemons have configurations of their own, and what carrack starts itself gets all that
-/// it needs.
+/// The commands whose options have layers. Daemons have configurations of their own, and the processes that
+/// carrack itself starts get all options on their command lines.
 pub const COMMANDS: [&str; 22] = [
     "cp",
     "sync",
@@ -46,37 +46,40 @@ pub const COMMANDS: [&str; 22] = [
 /// The option that names a profile.
 pub const PROFILE: &str = "profile";
 
-/// The option that leaves the files unread.
+/// The option that turns configuration files off.
 pub const NO_CONFIG: &str = "no-config";
 
-/// The heading of both.
+/// The heading of both in the help.
 pub const HEADING: &str = "Where options come from";
 
-/// Options that are only typed: a secret in a configuration is soon everybody's, and the rest is of one command line.
+/// Options that are valid only on the command line: a secret in a configuration doesn't stay secret for long,
+/// and the others belong to a single command line.
 const ONLY_TYPED: [&str; 9] =
     ["token", "help", "version", "background", "no-target-directory", "offset", "length", PROFILE, NO_CONFIG];
 
-/// Options that have to stand in their command's own table: what other commands mean by them deletes nothing.
+/// Options that are valid only in the table of their own command: under the same name, other commands have
+/// options that delete nothing.
 const ONLY_IN_OWN_TABLE: [(&str, &str); 2] = [("rm", "recursive"), ("rm", "yes")];
 
-/// Where options are to come from.
+/// The choice of sources that the user made.
 #[derive(Clone, Debug, Default)]
 pub struct Asked {
-    /// A profile's name.
+    /// Name of a profile.
     pub profile: Option<String>,
-    /// No file is read.
+    /// True if no file is read.
     pub no_config: bool,
 }
 
 impl Asked {
-    /// What a command line says of that.
+    /// Reads the choice from a command line.
     pub fn of(given: &ArgMatches) -> Asked {
         let profile = given.get_one::<String>(PROFILE).cloned();
         Asked { profile, no_config: given.get_one::<bool>(NO_CONFIG).copied().unwrap_or_default() }
     }
 }
 
-/// What is typed may be, for the help, the manual page and the completions.
+/// Returns the command with the options as users type them, for the help, the manual page and the
+/// completions.
 pub fn command() -> Command {
     let profile = Arg::new(PROFILE)
         .long(PROFILE)
@@ -92,7 +95,8 @@ pub fn command() -> Command {
     COMMANDS.iter().fold(Cli::command(), |carrack, name| carrack.mut_subcommand(name, with_both))
 }
 
-/// The same with flags that take `=false`, so that a command line can take back what a file says.
+/// Returns the same command with flags that take `=false`, so that a command line can take back a flag that a
+/// file sets.
 pub fn command_with_open_flags() -> Command {
     let open = |arg: Arg| match arg.get_action() {
         ArgAction::SetTrue => arg
@@ -107,12 +111,12 @@ pub fn command_with_open_flags() -> Command {
     COMMANDS.iter().fold(command(), |carrack, name| carrack.mut_subcommand(name, |sub| sub.mut_args(open)))
 }
 
-/// Why a command line can't be carried out.
+/// The reason why a command line can't be carried out.
 #[derive(Debug)]
 pub enum Problem {
-    /// What is typed makes no sense, or asks for help.
+    /// The command line is invalid, or asks for help.
     Typed(clap::Error),
-    /// What stands elsewhere makes none.
+    /// An option from another source is invalid.
     Elsewhere(Trouble),
 }
 
@@ -128,7 +132,8 @@ impl From<Trouble> for Problem {
     }
 }
 
-/// The command line of this process. If there is nothing to carry out, that is told, and the process ends.
+/// Parses the command line of this process. Prints the error or the help and ends the process if there is no
+/// command to carry out.
 pub fn parse() -> Cli {
     let words: Vec<OsString> = std::env::args_os().collect();
     let carrack = command_with_open_flags();
@@ -137,7 +142,7 @@ pub fn parse() -> Cli {
     let parsed = settled.and_then(|settled| Ok(Cli::from_arg_matches(&settled)?));
     parsed.unwrap_or_else(|problem| match problem {
         Problem::Typed(error) if error.use_stderr() => error.exit(),
-        // Help shows flags as they are meant, and defaults as they are.
+        // Help shows flags without `=false`, and the defaults without a configuration.
         Problem::Typed(error) => match command().try_get_matches_from(&words) {
             Err(plain) => plain.exit(),
             Ok(_) => error.exit(),
@@ -149,7 +154,7 @@ pub fn parse() -> Cli {
     })
 }
 
-/// Parses again, if anything stands elsewhere.
+/// Parses again, with the options of the other sources as defaults, if there are any.
 pub fn settle(
     carrack: &Command,
     given: ArgMatches,
@@ -167,12 +172,12 @@ pub fn settle(
     carrack.try_get_matches_from(words).map_err(|error| blame(error, &settings))
 }
 
-/// A command whose options may come from elsewhere.
+/// Returns the command of this name, if its options have layers.
 pub fn configurable<'c>(carrack: &'c Command, name: &str) -> Option<&'c Command> {
     carrack.find_subcommand(name).filter(|_| COMMANDS.contains(&name))
 }
 
-/// The options of a command that may come from elsewhere.
+/// Returns the options of a command that other sources may set.
 pub fn options(command: &Command) -> impl Iterator<Item = (&str, &Arg)> {
     let named = command.get_arguments().filter_map(|arg| Some((arg.get_long()?, arg)));
     named.filter(|(name, arg)| !arg.is_hide_set() && !ONLY_TYPED.contains(name))
@@ -185,12 +190,12 @@ pub fn option_names<'c>(carrack: &'c Command, of: Option<&'c Command>) -> Vec<&'
     commands.into_iter().flat_map(options).map(|(name, _)| name).collect()
 }
 
-/// Whether a word for all commands reaches an option of this one.
+/// Returns true if an entry for all commands holds for this option of the command.
 pub fn is_for_all(command: &Command, option: &str) -> bool {
     !ONLY_IN_OWN_TABLE.contains(&(command.get_name(), option))
 }
 
-/// Whether it was typed, or stands in a variable that clap looks at.
+/// Returns true if the option was typed, or is set in a variable that clap reads.
 pub fn is_explicit(given: &ArgMatches, arg: &Arg) -> bool {
     matches!(
         given.value_source(arg.get_id().as_str()),
@@ -198,7 +203,8 @@ pub fn is_explicit(given: &ArgMatches, arg: &Arg) -> bool {
     )
 }
 
-/// Those of `settings`, the first of which counts most, that nothing typed and none before says otherwise.
+/// Returns the settings that hold: those that neither the command line nor an earlier setting overrides. The
+/// first of `settings` takes precedence.
 ///
 /// # Errors
 /// If an option gets more values than it takes.
@@ -233,12 +239,12 @@ pub fn standing(
     Ok(standing)
 }
 
-/// Whether it is true or false.
+/// Returns true if the option is true or false.
 pub fn is_flag(arg: &Arg) -> bool {
     matches!(arg.get_action(), ArgAction::Set) && arg.is_require_equals_set()
 }
 
-/// Whether one makes no sense beside the other, or takes it back.
+/// Returns true if the two options conflict, or one takes the other back.
 fn exclude(command: &Command, one: &Arg, other: &Arg) -> bool {
     let conflicts = |one: &Arg, other: &Arg| {
         command.get_arg_conflicts_with(one).iter().any(|arg| arg.get_id() == other.get_id())
@@ -248,7 +254,7 @@ fn exclude(command: &Command, one: &Arg, other: &Arg) -> bool {
     conflicts(one, other) || conflicts(other, one) || takes_back(one, other) || takes_back(other, one)
 }
 
-/// A command that takes for granted what stands elsewhere.
+/// Returns the command with the settings as its defaults.
 pub fn with_defaults(command: Command, settings: &[Setting]) -> Command {
     command.mut_args(|arg| {
         let name = arg.get_long().filter(|_| !arg.is_hide_set());
@@ -259,7 +265,7 @@ pub fn with_defaults(command: Command, settings: &[Setting]) -> Command {
     })
 }
 
-/// A value that is wrong is told with where it stands.
+/// Adds the origin of the value to an error about a value of a setting.
 pub fn blame(error: clap::Error, settings: &[Setting]) -> Problem {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => text.as_str(),

@@ -1,4 +1,5 @@
-//! A configuration file: options by the names that they have on the command line, for all commands, for one, or in profiles.
+//! A configuration file: options by their names on the command line, for all commands, for one, or in
+//! profiles.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -18,22 +19,23 @@ use toml::de::{DeTable, DeValue};
 use super::command_line::{configurable, option_names};
 use crate::trouble::Trouble;
 
-/// The longest file that is read, in bytes, as a daemon's.
+/// The longest file that is read, in bytes, as for a daemon's configuration.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// Who but its owner could write to it.
+/// The bits of a mode by which users other than the owner could write.
 const OTHERS_WRITE: u32 = 0o022;
 
-/// Names the profile that counts where none is asked for.
+/// Key of the profile that holds where no profile is named.
 const DEFAULT_PROFILE: &str = "default-profile";
 
 /// The tables of profiles.
 const PROFILES: &str = "profile";
 
-/// How alike two names are if one may be meant for the other (`strsim`, 0 to 1); clap's own.
+/// Similarity (`strsim`, 0 to 1) from which on a name is suggested in place of an unknown one; clap's own
+/// value.
 const ALIKE: f64 = 0.7;
 
-/// A line of a file.
+/// A line in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The file.
@@ -48,36 +50,36 @@ impl fmt::Display for Place {
     }
 }
 
-/// An option and what it is to be.
+/// An option and its values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// As on the command line, without the dashes.
     pub option: String,
     /// One, but for options that may be given several times.
     pub values: Vec<OsString>,
-    /// Where that stands.
+    /// The line that sets it.
     pub place: Place,
 }
 
-/// What a file says.
+/// The contents of a file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct File {
-    /// The profile that counts where none is asked for.
+    /// The profile that holds where no profile is named.
     pub default_profile: Option<(String, Place)>,
     /// For every command that has the option.
     pub all: Vec<Entry>,
     /// For one command.
     pub commands: BTreeMap<String, Vec<Entry>>,
-    /// For every command that has the option, where the profile is asked for.
+    /// For every command that has the option, if the profile is chosen.
     pub profiles: BTreeMap<String, Vec<Entry>>,
 }
 
 impl File {
-    /// What a file says; nothing if there is none. As ssh_config(5), it has to belong to the user or to root, and nobody else may
-    /// write to it: it says which programs are started.
+    /// Reads a file; returns `None` if it does not exist. As with ssh_config(5), it must belong to the user
+    /// or to root, and no other user may write to it: it names programs that are started.
     ///
     /// # Errors
-    /// Why it can't be read, or what is wrong with it.
+    /// If it can't be read, or is invalid.
     pub fn read(path: &Path, carrack: &Command) -> Result<Option<File>, Trouble> {
         let shown = escape(path.as_os_str().as_bytes());
         let wrong =
@@ -86,7 +88,7 @@ impl File {
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
                 return Ok(None);
             }
-            // The directory is somebody else's, as with XDG_CONFIG_HOME of the user who started `su`.
+            // The directory belongs to another user, as with the XDG_CONFIG_HOME of a user who ran `su`.
             Err(error) if error.kind() == ErrorKind::PermissionDenied && path.metadata().is_err() => {
                 return Ok(None);
             }
@@ -106,10 +108,10 @@ impl File {
         File::parse(&text, path, carrack).map(Some)
     }
 
-    /// The same of a text.
+    /// Parses the text of a file.
     ///
     /// # Errors
-    /// What is wrong with it, and in which line.
+    /// If the text is invalid, with the line.
     pub fn parse(text: &str, path: &Path, carrack: &Command) -> Result<File, Trouble> {
         let reader = Reader { text, path, carrack };
         let table = DeTable::parse(text).map_err(|error| {
@@ -124,7 +126,7 @@ impl File {
     }
 }
 
-/// A name of the text, and where it stands.
+/// A name in the text, and its position.
 type Key<'a> = Spanned<std::borrow::Cow<'a, str>>;
 
 struct Reader<'a> {
@@ -198,7 +200,7 @@ impl Reader<'_> {
     }
 }
 
-/// As it would be typed; nothing for what can't be.
+/// Returns the value as it would be typed; `None` for types that no option takes.
 fn word(value: &DeValue<'_>) -> Option<OsString> {
     match value {
         DeValue::String(text) => Some(text.to_string().into()),
@@ -209,7 +211,7 @@ fn word(value: &DeValue<'_>) -> Option<OsString> {
     }
 }
 
-/// The name that may be meant.
+/// Returns the known name that is most similar, if it is similar enough.
 pub fn nearest<'n>(name: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     let alike = names.map(|known| (strsim::jaro(name, known), known)).filter(|(alike, _)| *alike > ALIKE);
     alike.max_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, known)| known)

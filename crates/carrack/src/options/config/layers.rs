@@ -1,4 +1,5 @@
-//! What counts of all that is said elsewhere: the environment, a profile, the user's file, the system's, in this order.
+//! Precedence of the sources other than the command line: the environment, a profile, the user's file, the
+//! system's file, in this order.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -12,27 +13,27 @@ use super::file::{Entry, File, Place, nearest};
 use crate::register::home;
 use crate::trouble::Trouble;
 
-/// The profiles that carrack brings along.
+/// The built-in profiles.
 const BUILT_IN: &str = include_str!("profiles.toml");
 
-/// Where they stand.
+/// Their path in messages.
 const BUILT_IN_PATH: &str = "built in";
 
-/// Variables that stand for options begin with this.
+/// Prefix of the variables that set options.
 const VARIABLES: &str = "CARRACK_";
 
-/// Where a value comes from.
+/// The source of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// It was typed.
+    /// The command line.
     CommandLine,
-    /// A variable.
+    /// A variable of the environment.
     Environment(String),
-    /// A profile, and where that stands.
+    /// A profile, and its line.
     Profile(String, Place),
-    /// A file.
+    /// A line of a file.
     File(Place),
-    /// It is carrack's own.
+    /// The default.
     Default,
 }
 
@@ -51,18 +52,18 @@ impl fmt::Display for Origin {
     }
 }
 
-/// An option of a command, and what it is to be.
+/// An option of a command, and its values from one source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
     /// As on the command line, without the dashes.
     pub option: String,
     /// One, but for options that may be given several times.
     pub values: Vec<OsString>,
-    /// Who says so.
+    /// The source.
     pub origin: Origin,
 }
 
-/// All that is said elsewhere.
+/// The options of all sources other than the command line.
 #[derive(Debug)]
 pub struct Layers {
     environment: BTreeMap<String, OsString>,
@@ -71,17 +72,17 @@ pub struct Layers {
     files: Vec<File>,
 }
 
-/// What may say something.
+/// The sources to read.
 #[derive(Debug, Default)]
 pub struct Sources {
     /// Variables by their names.
     pub environment: BTreeMap<String, OsString>,
-    /// Files, the first of which counts most; they need not be there.
+    /// Files in the order of precedence; they need not exist.
     pub files: Vec<PathBuf>,
 }
 
 impl Sources {
-    /// This process's environment, and the files that it names.
+    /// Returns this process's environment, and the files that it names.
     pub fn of_process() -> Sources {
         let variables =
             std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
@@ -96,6 +97,8 @@ impl Sources {
 }
 
 impl Layers {
+    /// Reads all sources.
+    ///
     /// # Errors
     /// If a file or the profile can't be used.
     pub fn new(asked: &Asked, sources: &Sources, carrack: &Command) -> Result<Layers, Trouble> {
@@ -111,7 +114,7 @@ impl Layers {
         Ok(Layers { environment: sources.environment.clone(), profile, files })
     }
 
-    /// What is said of a command's options; of each option what counts most comes first.
+    /// Returns the settings of a command's options, for each option in the order of precedence.
     pub fn of<'l>(&'l self, command: &'l Command) -> impl Iterator<Item = Setting> + 'l {
         let profile = self.profile.iter().flat_map(|(name, entries)| {
             entries.iter().map(|entry| of_entry(entry, Origin::Profile(name.clone(), entry.place.clone())))
@@ -124,7 +127,7 @@ impl Layers {
         self.of_environment(command).chain(profile).filter(of_all).chain(files)
     }
 
-    /// Variables that clap looks at are none of ours: it takes them for typed.
+    /// Variables that clap reads itself are left out: it treats them as typed.
     fn of_environment<'l>(&'l self, command: &'l Command) -> impl Iterator<Item = Setting> + 'l {
         options(command).filter(|(_, arg)| arg.get_env().is_none()).filter_map(|(option, arg)| {
             let variable = variable(option);
@@ -135,7 +138,7 @@ impl Layers {
     }
 }
 
-/// As people write it in variables.
+/// Translates the usual words of variables to `true` and `false`.
 fn truth(value: &OsStr) -> OsString {
     match value.to_str() {
         Some("1" | "yes" | "on") => "true".into(),
@@ -152,12 +155,12 @@ fn of_file(entry: &Entry) -> Setting {
     of_entry(entry, Origin::File(entry.place.clone()))
 }
 
-/// The variable that stands for an option.
+/// Returns the name of the variable that sets an option.
 pub fn variable(option: &str) -> String {
     format!("{VARIABLES}{}", option.to_uppercase().replace('-', "_"))
 }
 
-/// The first of this name in the files, or carrack's own.
+/// Returns the first profile of this name in the files, or the built-in one.
 fn profile(
     name: String,
     asked_in: Option<&Place>,
@@ -178,12 +181,12 @@ fn profile(
     })
 }
 
-/// The user's file (XDG Base Directory Specification); nothing if the user has no home.
+/// Returns the user's file (XDG Base Directory Specification); `None` if the user has no home directory.
 pub fn user_file() -> Option<PathBuf> {
     Some(home::xdg("XDG_CONFIG_HOME", ".config")?.join("carrack/config.toml"))
 }
 
-/// The system's file.
+/// Returns the system's file.
 pub fn system_file() -> PathBuf {
     "/etc/carrack/config.toml".into()
 }

@@ -1,8 +1,10 @@
-//! Where options come from that are not on the command line: the environment, profiles, the user's file and the system's.
+//! Sources of options other than the command line: the environment, profiles, the user's file and the
+//! system's file.
 //!
-//! There is one mechanism for all commands: what is found becomes the defaults with which the command line is parsed
-//! (`command_line.rs`), so it counts where nothing was typed, and is checked like what is typed. What stands in a file is
-//! `file.rs`, what counts of all of them `layers.rs`. Nothing here knows what an option means.
+//! All commands share one mechanism: the options from these sources become the defaults with which the
+//! command line is parsed (`command_line.rs`). They hold where an option is not typed, and are checked like
+//! typed options. `file.rs` reads a file, and `layers.rs` has the precedence. This module must not know the
+//! meaning of an option.
 
 mod command_line;
 mod file;

@@ -1,4 +1,4 @@
-//! Every option of a command with its value and where that comes from, for `carrack config show`.
+//! Every option of a command with its value and the source of that value, for `carrack config show`.
 
 use std::ffi::{OsStr, OsString};
 
@@ -8,32 +8,32 @@ use clap::{Arg, ArgMatches, Command};
 use super::command_line::{Asked, Problem, blame, configurable, is_flag, options, standing, with_defaults};
 use super::layers::{Layers, Origin, Setting, Sources};
 
-/// An option.
+/// An option and its value.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Row {
     /// Its name, without the dashes.
     pub option: String,
-    /// What it is; none if it has no value.
+    /// Its values; empty if it has none.
     pub values: Vec<OsString>,
-    /// Who says so.
+    /// The source of the values.
     pub origin: Origin,
-    /// What it would be if nobody said anything; empty if it had no value.
+    /// The value without any source; empty if there is none.
     pub default: String,
-    /// What its value counts, where it counts something.
+    /// Unit of the value, if it has one.
     pub unit: Option<&'static str>,
 }
 
 impl Row {
-    /// Whether anybody has said anything.
+    /// Returns true if a source other than the default sets the option.
     pub fn is_set(&self) -> bool {
         self.origin != Origin::Default
     }
 }
 
-/// The options of a command, as they are if `words` are typed behind its name.
+/// Returns the options of a command, as they are if `words` are typed after its name.
 ///
 /// # Errors
-/// If what is typed or stands elsewhere makes no sense.
+/// If an option that is typed or comes from another source is invalid.
 pub fn rows(
     carrack: &Command,
     name: &str,
@@ -42,7 +42,7 @@ pub fn rows(
     sources: &Sources,
 ) -> Result<Vec<Row>, Problem> {
     let Some(plain) = configurable(carrack, name) else { return Ok(Vec::new()) };
-    // Only options are asked for.
+    // Only options are of interest: no argument is required.
     let command = plain.clone().mut_args(|arg| arg.required(false));
     let words: Vec<OsString> = [OsString::from(name)].into_iter().chain(words.iter().cloned()).collect();
     let typed = command.clone().try_get_matches_from(&words)?;
@@ -74,7 +74,7 @@ fn row(option: &str, arg: &Arg, settled: &ArgMatches, settings: &[Setting]) -> R
     Row { option: option.to_owned(), values, origin, default: default(arg), unit: unit(arg) }
 }
 
-/// By clap, or in the words of the help.
+/// Returns clap's default, or the default that the help names.
 fn default(arg: &Arg) -> String {
     let values: Vec<_> = arg.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
     if !values.is_empty() {

@@ -36,7 +36,7 @@ impl World {
         Ok(settled.subcommand().unwrap().1.clone())
     }
 
-    /// Whether a flag is set, after all.
+    /// Returns true if a flag is set with these words.
     fn is(&self, words: &str, flag: &str) -> bool {
         *self.parse(words).unwrap().get_one::<bool>(flag).unwrap()
     }
@@ -113,7 +113,7 @@ fn what_is_set_arrives() {
     assert_eq!(typed.get_raw("exclude").unwrap().collect::<Vec<_>>(), ["c"]);
 }
 
-/// The command line counts also against options that it does not name.
+/// A typed option also overrides options of other names that it excludes.
 #[test]
 fn what_was_typed_takes_back_what_it_excludes() {
     let world =
@@ -123,7 +123,7 @@ fn what_was_typed_takes_back_what_it_excludes() {
     assert!(world.is("cp --quiet=false a b", "verbose"));
     assert!(!world.is("cp --owner a b", "no_owner") && world.is("cp -a a b", "no_owner"));
     assert!(!world.is("cp a b", "owner"));
-    // Without --delete it means nothing, and needs nothing.
+    // Without --delete, --max-delete has no effect and requires nothing.
     assert!(world.parse("sync a b").is_ok());
     assert!(world.parse("cp -q -v a b").is_err());
 }
@@ -159,7 +159,7 @@ fn what_is_wrong_is_told_with_its_line_and_a_hint() {
     }
     let told = World::new("", "", &[]).parse("cp --profile mine a b").unwrap_err();
     assert!(told.contains("there is no profile mine") && told.contains("hint: "), "{told}");
-    // What is typed is not blamed on a file.
+    // An error in a typed value does not name a file.
     let told = World::new("streams = 9\n", "", &[]).parse("cp --streams 99 a b").unwrap_err();
     assert!(told.starts_with("error: invalid value '99'"), "{told}");
 }
@@ -182,9 +182,9 @@ fn the_profiles_are_sound_and_documented() {
         let rows = world.rows("cp", &format!("--profile {profile}")).unwrap();
         let set: Vec<_> = rows.iter().filter(|row| row.is_set()).collect();
         assert!(set.len() > 1, "{profile}");
-        // Each says something else than the default.
+        // Each value differs from the default.
         assert!(set.iter().all(|row| row.values != [OsString::from(&row.default)]), "{set:?}");
-        // What submitted transfers don't have is left out.
+        // Options that submitted transfers lack are left out.
         assert!(world.parse(&format!("submit --profile {profile} a:/ b:/")).is_ok());
     }
     let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/config.md");

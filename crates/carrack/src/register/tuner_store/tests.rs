@@ -107,7 +107,7 @@ fn other_versions_and_other_files_count_as_none() {
     let text = fs::read_to_string(&path).unwrap();
     let value: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!((&value["version"], &value["workload"]["size"]), (&1.into(), &"large".into()));
-    // The order of its records is not lost by fields that come later.
+    // Fields that a later version adds do not invalidate the record.
     let more = text.replacen('{', "{\"note\": 1,", 1);
     fs::write(&path, more).unwrap();
     assert_eq!(store.recall(&one.workload, NOW_S).as_ref(), Some(&one.record));
@@ -160,7 +160,7 @@ fn what_is_too_long_is_not_kept() {
     one.record.curves.readers = vec![one.record.curves.readers[0]; 10_000];
     assert!(store.keep(&one).is_err());
     assert_eq!(store.list().unwrap(), []);
-    // Of as many values as there can be.
+    // A curve with a point for each possible number of threads fits.
     let curve = vec![one.record.curves.readers[0]; 256];
     one.record.curves = PerKnob::from_fn(|_| curve.clone());
     store.keep(&one).unwrap();

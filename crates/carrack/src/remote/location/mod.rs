@@ -1,9 +1,9 @@
-//! Where a source or destination is: `path`, `[user@]host:path` or `[user@][address]:path`, or
+//! The place of a source or destination: `path`, `[user@]host:path` or `[user@][address]:path`, or
 //! `carrack://host[:port]/EXPORT/path` ([`url`]).
 //!
-//! Paths are bytes and stay as they were typed (trailing slashes matter), except that a remote path that is empty is
-//! the home directory and a leading `~/` is taken off, since remote paths start there. A colon that comes first or
-//! after a slash belongs to a local name (`./a:b`), as in scp.
+//! Paths are bytes and stay as they were typed (trailing slashes matter), with two exceptions: an empty
+//! remote path is the home directory, and a leading `~/` is removed, since remote paths start there. A colon
+//! that comes first or after a slash belongs to a local name (`./a:b`), as in scp.
 
 mod url;
 
@@ -12,10 +12,10 @@ use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
-/// The far host, as ssh is told.
+/// The far host, as it is passed to ssh.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
-    /// Who logs in; ssh's own choice if not said.
+    /// The user to log in as; ssh's own choice without one.
     pub user: Option<String>,
     /// Name or address, an IPv6 address without its brackets.
     pub name: String,
@@ -55,10 +55,10 @@ impl fmt::Display for Daemon {
     }
 }
 
-/// An end that is not this process.
+/// An end outside this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FarEnd {
-    /// A host that ssh goes to.
+    /// A host that ssh reaches.
     Ssh(Host),
     /// A daemon.
     Daemon(Daemon),
@@ -73,22 +73,22 @@ impl fmt::Display for FarEnd {
     }
 }
 
-/// One end's place.
+/// The place of one end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Location {
-    /// The far end; nothing for a local path.
+    /// The far end; `None` for a local path.
     pub far: Option<FarEnd>,
     /// The path at that end: with a daemon `/EXPORT/path`, or `/` for its exports.
     pub path: PathBuf,
 }
 
-/// Why some text names no place.
+/// The reason why a text is not a location.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LocationError {
     /// No text.
     #[error("an empty path")]
     Empty,
-    /// The host or user is empty, not UTF-8, begins with `-` or holds what no host name holds.
+    /// The host or user is empty, not UTF-8, begins with `-` or holds a character that no host name has.
     #[error("{0:?} is not a host that ssh can be given")]
     BadHost(String),
     /// `[` without `]:`.
@@ -97,7 +97,7 @@ pub enum LocationError {
     /// `scheme://`.
     #[error("{0}:// is not there yet")]
     Scheme(&'static str),
-    /// `carrack://` with something that is not a host, or not a port.
+    /// `carrack://` with an invalid host or port.
     #[error("{0:?} is not the host of a daemon")]
     BadDaemon(String),
     /// `carrack://user@host`.
@@ -106,7 +106,7 @@ pub enum LocationError {
     /// `?` or `#` in a URL.
     #[error("{0:?} is not part of a path on a daemon")]
     Query(char),
-    /// `%` without two hexadecimal digits behind it, or what no name holds.
+    /// `%` without two hexadecimal digits after it, or a byte that no file name holds.
     #[error("{0:?} can't stand in a path on a daemon")]
     BadEscape(String),
     /// `carrack://host/` where a path is needed.
@@ -115,7 +115,7 @@ pub enum LocationError {
 }
 
 impl LocationError {
-    /// What the user can do.
+    /// Returns advice for the user.
     pub fn hint(&self) -> &'static str {
         match self {
             LocationError::Empty => "write . for the current directory, host: for the far home directory",
@@ -147,7 +147,7 @@ impl LocationError {
 const SCHEMES: [&str; 7] = ["ssh", "scp", "sftp", "rsync", "file", "http", "https"];
 
 impl Location {
-    /// Reads what the user typed.
+    /// Parses the text that the user typed.
     pub fn parse(text: &OsStr) -> Result<Location, LocationError> {
         let bytes = text.as_bytes();
         if bytes.is_empty() {
@@ -165,7 +165,7 @@ impl Location {
         Ok(Location { far: Some(FarEnd::Ssh(parse_host(host)?)), path: remote_path(path) })
     }
 
-    /// The same, of something that can be read, written or removed: with a daemon it has an export.
+    /// Parses the location of something that can be read, written or removed: with a daemon it has an export.
     pub fn parse_path(text: &OsStr) -> Result<Location, LocationError> {
         let location = Location::parse(text)?;
         match &location.far {
@@ -179,7 +179,7 @@ impl Location {
     }
 }
 
-/// Where the colon that ends a host stands; nothing if the text is a local path.
+/// Returns the position of the colon that ends a host; `None` if the text is a local path.
 fn host_end(text: &[u8]) -> Result<Option<usize>, LocationError> {
     if let Some(bracket) = address_start(text) {
         let end = text[bracket..].windows(2).position(|pair| pair == b"]:");
@@ -190,7 +190,8 @@ fn host_end(text: &[u8]) -> Result<Option<usize>, LocationError> {
     Ok(first.filter(|&at| at > 0 && text[at] == b':'))
 }
 
-/// Where a bracketed address begins: at the start or after the user, and before any slash or colon.
+/// Returns the position of a bracketed address: at the start or after the user, and before any slash or
+/// colon.
 fn address_start(text: &[u8]) -> Option<usize> {
     let bracket = text.iter().position(|&b| matches!(b, b'[' | b'/' | b':'))?;
     let is_address = text[bracket] == b'['
@@ -218,14 +219,15 @@ fn parse_host(bytes: &[u8]) -> Result<Host, LocationError> {
     Ok(Host { user: user.map(str::to_owned), name: name.to_owned() })
 }
 
-/// What OpenSSH accepts as a host name since 9.6, for users too: nothing that could become an option or reach a shell.
+/// Returns true for names that OpenSSH accepts for hosts since 9.6, for users too: none could become an
+/// option or reach a shell.
 fn is_safe(name: &str) -> bool {
     const SHELL: &str = "'`\"$\\;&<>|(){}/";
     let is_forbidden = |c: char| c.is_control() || c.is_whitespace() || SHELL.contains(c);
     !name.is_empty() && !name.starts_with('-') && !name.contains(is_forbidden)
 }
 
-/// The path that the far side is told: relative to its home directory unless absolute.
+/// Returns the path that is sent to the far side: relative to its home directory unless absolute.
 fn remote_path(bytes: &[u8]) -> PathBuf {
     let path = match bytes {
         b"~" => b"",

@@ -1,7 +1,8 @@
-//! `carrack://host[:port]/EXPORT/path` as RFC 3986 has it, without user, query and fragment.
+//! `carrack://host[:port]/EXPORT/path` as in RFC 3986, without user, query and fragment.
 //!
-//! Percent-encoded bytes are decoded once, within names. Bytes that RFC 3986 wants encoded may stand as they are, except
-//! for `?`, `#` and `%`: a path that was typed or completed by a shell works as long as it has none of these.
+//! Percent-encoded bytes are decoded once, within names. Bytes that RFC 3986 wants encoded may stand
+//! unencoded, except for `?`, `#` and `%`: a path that was typed or completed by a shell works as long as it
+//! has none of these.
 
 use std::ffi::OsString;
 use std::net::Ipv6Addr;
@@ -14,13 +15,14 @@ use super::{Daemon, LocationError};
 
 const SCHEME: &[u8] = b"carrack://";
 
-/// What stands behind `carrack://`; nothing if the text has another beginning. Upper and lower case are one (§3.1).
+/// Returns the text after `carrack://`; `None` if the text begins otherwise. Upper and lower case are equal
+/// (§3.1).
 pub(super) fn without_scheme(text: &[u8]) -> Option<&[u8]> {
     let (scheme, rest) = text.split_at_checked(SCHEME.len())?;
     scheme.eq_ignore_ascii_case(SCHEME).then_some(rest)
 }
 
-/// The daemon, and the path there, which begins with a slash.
+/// Returns the daemon, and the path there, which begins with a slash.
 pub(super) fn parse(rest: &[u8]) -> Result<(Daemon, PathBuf), LocationError> {
     let slash = rest.iter().position(|&b| b == b'/').unwrap_or(rest.len());
     let (authority, path) = rest.split_at(slash);
@@ -58,13 +60,13 @@ fn is_address(name: &str) -> bool {
     name.parse::<std::net::IpAddr>().is_ok()
 }
 
-/// Letters, digits, hyphens, dots and underscores: what resolvers and certificates know.
+/// Accepts letters, digits, hyphens, dots and underscores, as in DNS names and certificates.
 fn is_host_name(name: &str) -> bool {
     let is_allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_');
     !name.is_empty() && name.len() <= 253 && !name.starts_with(['-', '.']) && name.bytes().all(is_allowed)
 }
 
-/// An empty port is the usual one (§6.2.3).
+/// Parses a port. An empty port is the default (§6.2.3).
 fn parse_port(digits: &str) -> Option<u16> {
     if digits.is_empty() {
         return Some(Daemon::PORT);
@@ -72,7 +74,7 @@ fn parse_port(digits: &str) -> Option<u16> {
     digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse().ok())?.filter(|&port| port > 0)
 }
 
-/// §2.1, within names.
+/// Decodes percent-encoded bytes (§2.1) within names.
 fn decode(path: &[u8]) -> Result<Vec<u8>, LocationError> {
     let mut decoded = Vec::with_capacity(path.len());
     let mut rest = path;

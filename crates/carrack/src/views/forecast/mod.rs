@@ -1,14 +1,14 @@
-//! What is expected of a storage system, hour by hour, and how far off that will be; `svg.rs` draws it.
+//! The expected load of a storage system, hour by hour, and the expected error; `svg.rs` draws it.
 //!
 //! With `--json` one object; field names are stable, new ones may come:
 //!
-//! | field | what |
+//! | field | content |
 //! | --- | --- |
-//! | `name`, `targets` | as it was asked for; how many targets that are |
-//! | `unit` | `bytes_per_s`, or null where a file has its own |
-//! | `capacity` | what it can bear, or null |
+//! | `name`, `targets` | the name as typed; the number of its targets |
+//! | `unit` | `bytes_per_s`, or null if a file has its own |
+//! | `capacity` | the load that it can bear, or null |
 //! | `history` | `days`, `coverage` (0 to 1) |
-//! | `methods` | `hour` and `day`: the names of what was chosen |
+//! | `methods` | `hour` and `day`: the names of the chosen methods |
 //! | `errors` | `method`, `horizon` (`hour`, `day`), `mae`, `rmse`, `compared` (slots) |
 //! | `hours` | `start` (Unix seconds), `load`, `part` (of the capacity, or null) |
 //! | `steps` | `start`, `step_s`, `loads`: as `hours`, finer |
@@ -27,46 +27,46 @@ use crate::views::json::write_line;
 use crate::views::quantity::rate;
 use crate::views::table::Table;
 
-/// A bar for everything that a target can bear.
+/// Characters of a bar for a load at the capacity.
 const BAR: f64 = 30.0;
 
-/// What a load is measured in.
+/// The unit of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Bytes per second.
     BytesPerSecond,
-    /// Whatever a file's author has counted.
+    /// The unit of a file, which has no name.
     Unnamed,
 }
 
-/// What is known and expected.
+/// The measured and the expected load.
 pub struct Report {
     /// The target's or the file system's name.
     pub name: String,
-    /// What was measured.
+    /// The measurements.
     pub storage: StorageHistory,
-    /// What follows.
+    /// The expected load.
     pub forecast: Forecast,
-    /// Of the load.
+    /// The unit of the loads.
     pub unit: Unit,
     /// Now, in Unix seconds.
     pub now_s: i64,
 }
 
-/// An hour that is to come, with its fields as `--json` has them.
+/// An hour of the forecast, with its fields as `--json` has them.
 #[derive(Serialize)]
 pub struct Hour {
-    /// When it begins, in Unix seconds; the first one has begun.
+    /// Start, in Unix seconds; the first hour has begun.
     #[serde(rename = "start")]
     pub start_s: i64,
-    /// The mean of what is expected in it.
+    /// Mean of the expected loads.
     pub load: f64,
-    /// The part of what can be borne, from 0 to 1.
+    /// Part of the capacity, from 0 to 1.
     pub part: Option<f64>,
 }
 
 impl Unit {
-    /// A load for people.
+    /// Formats a load for people.
     pub fn show(self, load: f64) -> String {
         match self {
             Unit::BytesPerSecond => rate(load.round() as u64),
@@ -76,7 +76,7 @@ impl Unit {
 }
 
 impl Report {
-    /// The 24 hours from the one that it is.
+    /// Returns the 24 hours from the present one on.
     pub fn hours(&self) -> Vec<Hour> {
         let first_s = self.now_s.div_euclid(3600) * 3600;
         let hour = |start_s: i64| {
@@ -88,12 +88,12 @@ impl Report {
         (0..24).filter_map(|n| hour(first_s + n * 3600)).collect()
     }
 
-    /// The part of what it can bear, from 0 to 1.
+    /// Returns the part of the capacity, from 0 to 1.
     fn part(&self, load: f64) -> Option<f64> {
         self.storage.capacity.map(|capacity| (load / capacity).min(1.0))
     }
 
-    /// Days from the first measurement to the last.
+    /// Returns the days from the first measurement to the last.
     pub fn days(&self) -> f64 {
         let mut measured = self.storage.history.measured();
         let first = measured.next();
@@ -102,12 +102,12 @@ impl Report {
         (at_s(last) - at_s(first)) as f64 / 86_400.0
     }
 
-    /// For programs.
+    /// Writes the report for programs.
     pub fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
         write_line(&self.whole(), out)
     }
 
-    /// For people.
+    /// Writes the report for people.
     pub fn write_table(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "{}: {}", tame(&self.name), self.what_is_known())?;
         for (horizon, words, method) in
@@ -153,7 +153,7 @@ impl Report {
         }
     }
 
-    /// What would have been wrong without any thought.
+    /// Returns the errors of the naive methods, for comparison.
     fn naive_errors(&self, horizon: Horizon) -> Vec<String> {
         let naive = [Method::SameAsNow, Method::DayAgo].into_iter();
         let errors = naive.filter_map(|method| self.forecast.error_of(method, horizon));
@@ -217,7 +217,7 @@ mod tests {
 
     pub(super) const NOW_S: i64 = 1_767_484_800 + 10 * 3600 + 1000;
 
-    /// A week of waves, and its forecast.
+    /// Returns a week of waves, and its forecast.
     pub(super) fn waves() -> Report {
         let mut history = History::default();
         let begin_s = (NOW_S - 8 * 86_400).div_euclid(STEP_S) * STEP_S;

@@ -1,5 +1,5 @@
-//! `carrack forecast --svg`: the load of the last week, and what is expected of the next day with the band in which it mostly
-//! will be.
+//! `carrack forecast --svg`: the load of the last week, and the expected load of the next day with the band
+//! of its usual error.
 
 use carrack_plan::forecast::{Horizon, STEP_S};
 
@@ -10,13 +10,13 @@ use crate::views::canvas::{Area, BLUE, Canvas, GRID, INK, Look, MIDDLE, ORANGE, 
 const MARGIN: f64 = 20.0;
 const DAY_S: i64 = 86_400;
 
-/// What is shown of the past.
+/// Seconds of the past that are shown.
 const PAST_S: i64 = 7 * DAY_S;
 
-/// Where the curves are.
+/// The area of the curves.
 const PLOT: Area = Area { at: Point { x: 110.0, y: 60.0 }, width: 860.0, height: 300.0 };
 
-/// Lines across it.
+/// Horizontal lines in the area.
 const LEVELS: i32 = 4;
 
 const MEASURED: &str = BLUE;
@@ -24,7 +24,7 @@ const EXPECTED: &str = ORANGE;
 const BAND_OPACITY: f64 = 0.25;
 
 impl Report {
-    /// The picture.
+    /// Returns the picture.
     pub fn picture(&self) -> String {
         let mut drawing = Drawing::new(self);
         drawing.head();
@@ -42,7 +42,7 @@ struct Drawing<'a> {
     end_s: i64,
     /// The load at the upper edge.
     most: f64,
-    /// How far off the forecast mostly is.
+    /// Usual error of the forecast.
     band: f64,
 }
 
@@ -97,7 +97,7 @@ impl<'a> Drawing<'a> {
         for day_s in (first_day * DAY_S..self.end_s).step_by(DAY_S as usize) {
             let (bottom, top) = (self.place(day_s, 0.0), self.place(day_s, self.most));
             self.canvas.line(&[bottom, top], GRID, 1.0);
-            // Month and day of 2026-01-04T…
+            // The month and the day of 2026-01-04T…
             let date = show_moment(day_s);
             self.canvas.words(bottom.moved(0.0, 16.0), MIDDLE, date.get(5..10).unwrap_or_default());
         }
@@ -112,7 +112,7 @@ impl<'a> Drawing<'a> {
         self.canvas.words(top.moved(0.0, -5.0), MIDDLE, "now");
     }
 
-    /// A line for each time without gaps.
+    /// Draws a line for each time without gaps.
     fn measured(&mut self) {
         let samples: Vec<_> =
             self.report.storage.history.measured().filter(|sample| sample.at_s >= self.start_s).collect();
@@ -149,7 +149,7 @@ mod tests {
         let xml = picture.matches("<polyline ").count();
         assert!(picture.starts_with("<?xml") && picture.contains("a&lt;b: load"), "{picture}");
         assert_eq!(picture.matches("<polygon ").count(), 1);
-        // Five levels, eight days, what it can bear, now, and the two curves.
+        // Five levels, eight days, the capacity, now, and the two curves.
         assert_eq!(xml, 5 + 8 + 1 + 1 + 2);
         let measured =
             picture.lines().find(|line| line.contains("#0072b2") && line.contains("polyline")).unwrap();

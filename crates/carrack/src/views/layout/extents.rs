@@ -1,6 +1,6 @@
 //! A file's runs of bytes on one target each, one after the other.
 //!
-//! Holds none of them: a file has as many as it has stripes.
+//! The runs are computed and never held: a file has as many as it has stripes.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::{Placement, What};
 
-/// A run on one target; what lies before and after it lies on others.
+/// A run on one target, between runs on other targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Run<'a> {
     pub offset: u64,
@@ -18,7 +18,7 @@ pub struct Run<'a> {
     pub target: &'a str,
 }
 
-/// The runs of a file, in their order; none for a released one, and none for a directory.
+/// Returns the runs of a file, in their order; none for a released file or a directory.
 pub fn runs(placement: &Placement) -> impl Iterator<Item = Run<'_>> {
     let labels: HashMap<TargetId, &str> =
         placement.targets.iter().map(|target| (target.id, &*target.label)).collect();

@@ -1,24 +1,25 @@
 //! `carrack layout --json`: one object a line and path on stdout. Field names are stable; new ones may come.
 //!
-//! | field | what |
+//! | field | content |
 //! | --- | --- |
 //! | `path`, `path_hex` | as in `carrack cp --json` |
 //! | `type` | `file`, or `directory` |
-//! | `file_system` | `lustre`, `cephfs`, `glusterfs`, `beegfs`, `gpfs`, `set` (of `--targets`), `plain` (any other) |
-//! | `mount_point` | where it is mounted; null if the kernel does not say |
+//! | `file_system` | `lustre`, `cephfs`, `glusterfs`, `beegfs`, `gpfs`, `set` (of `--targets`), `plain` |
+//! | `mount_point` | its mount point; null if the kernel does not tell it |
 //! | `size` | bytes of the file, or of all files with `-r`; null for a directory without `-r` |
-//! | `released` | whether the file's data (with `-r`: that of any file) is in an archive only |
-//! | `stripe_size`, `stripe_count`, `pool` | of the widest component; null if unknown; a count of -1 is all targets |
+//! | `released` | true if the file's data (with `-r`: that of any file) is in an archive only |
+//! | `stripe_size`, `stripe_count`, `pool` | of the widest component; null if unknown; -1: all targets |
 //! | `mirrors` | copies that the storage keeps; null if unknown |
-//! | `components` | `start`, `end` (null: to the end), `stripe_size`, `stripe_count`, `pool`, `pattern` of each |
-//! | `own_target` | directories only: where what has no layout of its own lies |
+//! | `components` | `start`, `end` (null: open), `stripe_size`, `stripe_count`, `pool`, `pattern` of each |
+//! | `own_target` | directories only: the target of files without a layout of their own |
 //! | `files`, `released_files` | directories with `-r` only |
 //! | `targets` | `target`, `bytes` of each |
 //! | `imbalance` | the largest of these ÷ their mean |
-//! | `problem` | why the layout or a part of it is not known; absent otherwise |
+//! | `problem` | the reason why the layout or a part is unknown; absent otherwise |
 //! | `extents` | with `--extents` only: `offset`, `length`, `target` of each |
 //!
-//! `pattern` is `striped`, `overstriped`, `metadata` (beside the inode), `objects` or `whole`.
+//! `pattern` is `striped`, `overstriped`, `metadata` (next to the inode), `objects` or `whole`. A file system
+//! of another kind than those above is `plain`.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -64,7 +65,7 @@ struct Line<'a> {
     extents: Option<Extents<'a>>,
 }
 
-/// None of them is held.
+/// A file's extents, which are computed while they are written.
 struct Extents<'a>(&'a Placement);
 
 impl Serialize for Extents<'_> {
@@ -156,7 +157,7 @@ fn kind_name(kind: FileSystemKind) -> &'static str {
     }
 }
 
-/// The name of a pattern, for people too.
+/// Returns the name of a pattern, for people too.
 pub(super) fn pattern_name(pattern: Pattern) -> &'static str {
     match pattern {
         Pattern::Striped => "striped",

@@ -1,6 +1,6 @@
-//! Asking the file systems about the paths that the user named.
+//! Looks up the layouts of the paths that the user named.
 //!
-//! Reads attributes only: nothing here reads a file's bytes, and what was released to an archive stays there.
+//! Reads attributes only: no file's bytes are read, and released files stay in their archive.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -15,14 +15,15 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, fstat, openat};
 use super::{Placement, TargetBytes, What, tree};
 use crate::trouble::Trouble;
 
-/// Looks at paths.
+/// Looks up the layouts of paths.
 pub struct Looker {
     file_systems: FileSystems,
     is_recursive: bool,
 }
 
 impl Looker {
-    /// With `sets` as in [`FileSystems::new`]; `is_recursive` adds up what lies beneath directories.
+    /// Creates a looker with `sets` as in [`FileSystems::new`]; `is_recursive` adds up the files below
+    /// directories.
     pub fn new(sets: &[PathBuf], is_recursive: bool) -> Result<Looker, Trouble> {
         let file_systems = FileSystems::new(sets).map_err(|error| {
             Trouble::new(format!("--targets: {}", escape(error.to_string().as_bytes())))
@@ -31,7 +32,7 @@ impl Looker {
         Ok(Looker { file_systems, is_recursive })
     }
 
-    /// Where `path` lies; a link is followed.
+    /// Looks up the layout of `path`; a link is followed.
     pub fn look(&self, path: &Path) -> Result<Placement, Trouble> {
         let cannot = |error: io::Error| explain(path, &error);
         let held = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
@@ -43,7 +44,7 @@ impl Looker {
                 Ok(self.file(path, &stat, &file_system))
             }
             FileType::Directory => {
-                // Opened anew: this mounts what is only mounted when somebody comes.
+                // The directory is opened again, which mounts an automount point.
                 let root = Root::open(path).map_err(cannot)?;
                 let file_system = self.file_systems.of(root.as_fd()).map_err(cannot)?;
                 Ok(match self.is_recursive {
@@ -67,7 +68,7 @@ impl Looker {
     }
 }
 
-/// What is known beside what the path is.
+/// The results of a look-up besides the kind of the path.
 #[derive(Default)]
 pub(super) struct Found {
     pub geometry: Option<carrack_layout::Geometry>,
@@ -88,7 +89,8 @@ pub(super) fn placement(path: &Path, file_system: &FileSystem, what: What, found
     }
 }
 
-/// That of new files, where a directory tells it; not all file systems can be asked so, which is no problem.
+/// Returns the geometry of new files, if the directory tells it. A file system that doesn't tell it is no
+/// problem.
 pub(super) fn default_geometry(path: &Path, file_system: &FileSystem) -> Option<carrack_layout::Geometry> {
     ask(path, file_system, 0).geometry.filter(|geometry| !geometry.components.is_empty())
 }

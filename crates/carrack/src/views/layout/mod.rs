@@ -1,6 +1,8 @@
-//! Where a path lies, as `carrack layout` tells it: looked up once ([`look`]), then shown as a table or as JSON.
+//! The placement of a path, as `carrack layout` shows it: looked up once ([`look`]), then written as a table
+//! or as JSON.
 //!
-//! Owns the value in between and its sums. Showing asks no file system, so that made-up layouts test it.
+//! Owns the value in between and its sums. Writing asks no file system, so that tests can use made-up
+//! layouts.
 
 mod extents;
 mod json;
@@ -17,40 +19,40 @@ use carrack_plan::Layout;
 
 pub use look::Looker;
 
-/// Where one path lies.
+/// The placement of one path.
 #[derive(Debug)]
 pub struct Placement {
-    /// As the user named it.
+    /// The path as the user named it.
     path: Box<[u8]>,
     kind: FileSystemKind,
     mount_point: Option<PathBuf>,
     what: What,
-    /// A directory's is that of new files in it, where that is known.
+    /// For a directory the geometry of new files in it, if known.
     geometry: Option<Geometry>,
-    /// A file's in the order of their first bytes, a tree's by name.
+    /// For a file in the order of their first bytes, for a tree by name.
     targets: Vec<TargetBytes>,
-    /// Why the layout, or a part of it, is not known.
+    /// The reason why the layout, or a part, is unknown.
     problem: Option<String>,
 }
 
-/// What was looked at.
+/// The kind of the path.
 #[derive(Debug)]
 enum What {
     File {
         size: u64,
-        /// Its data is in an archive: on no target.
+        /// True if its data is in an archive: on no target.
         is_released: bool,
         layout: Arc<dyn Layout>,
     },
-    /// A directory by itself.
+    /// A directory without the files below.
     Directory {
-        /// Where what has no layout of its own lies.
+        /// The target of files without a layout of their own.
         own_target: Arc<str>,
     },
-    /// A directory and all regular files beneath it.
+    /// A directory and all regular files below.
     Tree {
         own_target: Arc<str>,
-        /// Of the files, released ones included.
+        /// Sum over the files, released ones included.
         size: u64,
         file_count: u64,
         released_count: u64,
@@ -66,17 +68,17 @@ struct TargetBytes {
     bytes: u64,
 }
 
-/// Entries of a tree that could not be looked at.
+/// Entries of a tree whose look-up failed.
 #[derive(Debug, Default)]
 pub struct Failures {
-    /// The first of them.
+    /// The first failures.
     pub first: Vec<EntryFailure>,
-    /// All of them.
+    /// The number of all failures.
     pub count: u64,
 }
 
 impl Placement {
-    /// What of a tree could not be looked at; nothing for other paths.
+    /// Returns the failures in a tree; `None` for other paths.
     pub fn failures(&self) -> Option<&Failures> {
         match &self.what {
             What::Tree { failures, .. } => Some(failures),
@@ -84,12 +86,12 @@ impl Placement {
         }
     }
 
-    /// Whether there is nothing to show: not even the directory could be listed.
+    /// Returns true if there is nothing to show: not even the directory could be listed.
     pub fn is_void(&self) -> bool {
         matches!(&self.what, What::Tree { file_count: 0, failures, .. } if failures.count > 0)
     }
 
-    /// The largest share ÷ the mean over all targets; 1 if all have the same, or there is nothing.
+    /// Returns the largest share ÷ the mean over all targets; 1 if all are equal, or there are none.
     fn imbalance(&self) -> f64 {
         let largest = self.targets.iter().map(|target| target.bytes).max().unwrap_or(0);
         match self.bytes_placed() {
@@ -98,7 +100,7 @@ impl Placement {
         }
     }
 
-    /// On all targets together; many sparse files may have more than 2^64.
+    /// Returns the bytes on all targets together; many sparse files may have more than 2^64.
     fn bytes_placed(&self) -> u128 {
         self.targets.iter().map(|target| u128::from(target.bytes)).sum()
     }
@@ -118,7 +120,7 @@ mod samples {
         targets.map(|(id, bytes)| TargetBytes { id: *id, label: label(id), bytes }).collect()
     }
 
-    /// A file of 5 MiB whose first MiB lies on one target and the rest on four in a pool.
+    /// Returns a file of 5 MiB whose first MiB lies on one target and the rest on four in a pool.
     pub fn file() -> Placement {
         let first = Striped::new(vec![TargetId(3)], 1 << 20).unwrap();
         let rest = Striped::new([0, 1, 2, 3].map(TargetId).to_vec(), 1 << 20).unwrap();
@@ -143,7 +145,7 @@ mod samples {
         }
     }
 
-    /// The same, released.
+    /// Returns the same file, released.
     pub fn released() -> Placement {
         let mut placement = file();
         if let What::File { is_released, .. } = &mut placement.what {
@@ -153,7 +155,7 @@ mod samples {
         placement
     }
 
-    /// A tree on two OSDs.
+    /// Returns a tree on two OSDs.
     pub fn tree() -> Placement {
         let target = |id, label: &str, bytes| TargetBytes { id: TargetId(id), label: label.into(), bytes };
         Placement {
@@ -173,7 +175,7 @@ mod samples {
         }
     }
 
-    /// A directory by itself.
+    /// Returns a directory without the files below.
     pub fn directory() -> Placement {
         let what = What::Directory { own_target: "tmpfs".into() };
         let (path, problem) = (b"/tmp"[..].into(), None);

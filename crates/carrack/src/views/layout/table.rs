@@ -1,6 +1,6 @@
 //! `carrack layout` for people: a block of aligned lines for each path, readable without colour.
 //!
-//! Names are escaped: what a file system calls things can't drive the terminal.
+//! Names are escaped: those from a file system can't drive the terminal.
 
 use std::io::{self, Write};
 
@@ -12,7 +12,7 @@ use super::{Placement, TargetBytes, What, extents};
 use crate::size;
 use crate::views::table::{Table, write_facts};
 
-/// In front of the lines of a path.
+/// Indent of the lines below a path.
 const INDENT: &str = "  ";
 
 impl Placement {
@@ -83,7 +83,7 @@ impl Placement {
         Some(text)
     }
 
-    /// Where one line says it all, there is no table.
+    /// Writes a table of the components, unless there is a single one, which the facts show.
     fn write_components(&self, out: &mut dyn Write) -> io::Result<()> {
         let components = self.components();
         if components.len() < 2 {
@@ -116,7 +116,8 @@ impl Placement {
         table.write(INDENT, out)
     }
 
-    /// In bytes: they are there to be compared with what other tools say. None is held, as there may be many.
+    /// Writes the runs in bytes, to be compared with the output of other tools. None is held, as there may be
+    /// many.
     fn write_runs(&self, out: &mut dyn Write, size: u64) -> io::Result<()> {
         let width = size.to_string().len().max("offset".len());
         writeln!(out, "{INDENT}{:>width$}  {:>width$}  target", "offset", "length")?;

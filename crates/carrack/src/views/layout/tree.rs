@@ -1,7 +1,7 @@
-//! The sum over all regular files beneath a directory.
+//! The sum over all regular files below a directory.
 //!
-//! Keeps a sum for each target and nothing for each file. The scan's threads ask for the layouts; links are not
-//! followed.
+//! Keeps a sum for each target and nothing for each file. The scan's threads ask for the layouts; links are
+//! not followed.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -21,13 +21,13 @@ use crate::views::quantity::count;
 /// Threads for each core: they mostly wait for metadata servers.
 const THREADS_PER_CORE: usize = 2;
 
-/// More than these don't make one metadata server faster.
+/// Most threads: more don't make one metadata server faster.
 const THREADS_MAX: usize = 16;
 
-/// Failures that are kept to be told; the rest is counted.
+/// Most failures that are kept to be shown; the rest is counted.
 const FAILURES_KEPT_MAX: usize = 16;
 
-/// Adds up what lies beneath `root`.
+/// Adds up the files below `root`.
 pub(super) fn sum(
     path: &Path,
     root: Root,
@@ -64,9 +64,9 @@ pub(super) fn sum(
     look::placement(path, file_system, what, look::Found { geometry, targets, problem })
 }
 
-/// A target with its name.
+/// Returns the bytes on a target, with its name.
 pub(super) fn target_bytes(file_systems: &FileSystems, id: TargetId, bytes: u64) -> TargetBytes {
-    // Without a number of its own where there are too many.
+    // A target beyond the limit has no number of its own.
     let label = file_systems.target(id).map_or_else(|| "other".into(), |target| target.label);
     TargetBytes { id, label, bytes }
 }
@@ -132,7 +132,8 @@ impl Summer<'_> {
             Err(error) => return self.unreadable(section, &error),
         };
         let own = file_system.own_target().id;
-        // The own target stands in for empty files that have no place yet; that does not make it one of the tree's.
+        // The own target stands in for empty files that have no place yet; that does not make it a target of
+        // the tree.
         let is_seen = |(id, bytes): &(TargetId, u64)| *bytes > 0 || *id != own;
         let mut sums = Sums::default();
         for file in files {
@@ -153,7 +154,7 @@ impl Summer<'_> {
         sums
     }
 
-    /// Its directory vanished between the scan's look and this one.
+    /// Returns the failure of a directory that vanished after the scan had listed it.
     fn unreadable(&self, section: &Section, error: &std::io::Error) -> Sums {
         let path = self.root.full_path(&section.directory.source, b"");
         Sums::of_failure(EntryFailure { path, kind: FailureKind::Missing, detail: error.to_string() })
@@ -187,7 +188,7 @@ impl Sums {
         self.failures.first.extend(other.failures.first.into_iter().take(free));
     }
 
-    /// By name, numbers in them by their value: osd.2 before osd.10.
+    /// Returns the targets by name, numbers in names by their value: osd.2 before osd.10.
     fn targets(&self, file_systems: &FileSystems) -> Vec<TargetBytes> {
         let targets = self.bytes.iter().map(|(id, bytes)| target_bytes(file_systems, *id, *bytes));
         let mut targets: Vec<TargetBytes> = targets.collect();

@@ -1,25 +1,26 @@
-//! Lines that wait until the terminal is free for them.
+//! Lines that are held back until the terminal is free.
 
 use std::io::{self, Write};
 
-/// Bytes that are kept: failures come by the million where a directory is unreadable, and the summary counts them.
+/// Most bytes that are held: an unreadable directory may have millions of failures, and the summary counts
+/// them.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
-/// Keeps what is written until it is released.
+/// A writer that holds its text back until it is released.
 pub struct Held<W: Write> {
     out: W,
-    /// Nothing any more once it is released.
+    /// The held text; `None` after the release.
     kept: Option<Vec<u8>>,
     lost: u64,
 }
 
 impl<W: Write> Held<W> {
-    /// In front of `out`.
+    /// Creates a holder in front of `out`.
     pub fn new(out: W) -> Held<W> {
         Held { out, kept: Some(Vec::new()), lost: 0 }
     }
 
-    /// Writes what was kept, and from now on what comes. Nobody can be told of an error on stderr.
+    /// Writes the held text, and later text at once. A write error on stderr can't be reported.
     pub fn release(&mut self) {
         if let Some(kept) = self.kept.take() {
             let _ = self.out.write_all(&kept);

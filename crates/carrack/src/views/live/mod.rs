@@ -1,5 +1,6 @@
-//! `--tui`: the live view. It is drawn on stderr, as the progress line is, by a thread of its own, so that a slow terminal holds up
-//! nothing. What is to stay on the terminal is kept meanwhile, and written when the view has left it.
+//! `--tui`: the live view. A thread of its own draws it on stderr, like the progress line, so that a slow
+//! terminal delays nothing. Lines that stay on the terminal are held back, and written when the view has left
+//! it.
 
 mod held;
 mod render;
@@ -20,23 +21,23 @@ use held::Held;
 pub use screen::restore;
 use watch::Watch;
 
-/// What the threads of the view share.
+/// The state that the threads of the view share.
 #[derive(Default)]
 struct Shared {
     watch: Watch,
     is_over: bool,
 }
 
-/// Shows a transfer as it goes.
+/// Shows a transfer while it runs.
 pub struct LiveView {
     shared: Arc<Mutex<Shared>>,
-    /// Since the data flows: before that, ssh may have to ask something.
+    /// The drawing thread, from the first data on: before that, ssh may ask questions.
     drawing: Option<JoinHandle<()>>,
     talk: TalkView<Held<io::Stderr>>,
 }
 
 impl LiveView {
-    /// Of the copy of these sources.
+    /// Creates the view of a copy of these sources.
     pub fn new(command: &str, sources: &[OsString], destination: &OsStr, volume: Volume) -> LiveView {
         let sources: Vec<String> = sources.iter().map(|source| escape(source.as_bytes())).collect();
         let title = format!("carrack {command}  {} → {}", sources.join(" "), escape(destination.as_bytes()));
@@ -67,7 +68,7 @@ impl View for LiveView {
 
     fn end(&mut self, ending: &Ending) -> io::Result<()> {
         lock(&self.shared).is_over = true;
-        // A panic there has restored the terminal.
+        // A panic of the thread has restored the terminal.
         self.drawing.take().into_iter().for_each(|drawing| drop(drawing.join()));
         self.talk.out().release();
         self.talk.end(ending)

@@ -1,6 +1,7 @@
 //! The live view on a terminal of any size. Pure: a [`Watch`] becomes cells of a buffer.
 //!
-//! What matters most comes first; what has no room is left out. Shades and marks say what colours say too.
+//! The most important parts come first; parts without room are left out. Shades and marks repeat the meaning
+//! of colours.
 
 use carrack_model::{FileReport, Fill, LaneReport, Limiter, Progress, Side, TargetReport, escape};
 use ratatui::buffer::Buffer;
@@ -14,7 +15,7 @@ use crate::size;
 use crate::views::quantity::{clock, grouped, rate};
 use crate::views::report::progress_text;
 
-/// From nothing to much.
+/// Shades from an idle target to the busiest.
 const SHADES: [char; 5] = ['·', '░', '▒', '▓', '█'];
 const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
@@ -22,10 +23,10 @@ const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '�
 const NAME: usize = 10;
 const RATE: usize = 13;
 
-/// Rows that the targets of one end may take with their names.
+/// Most rows of the targets of one end with their names.
 const NAME_ROWS_MAX: usize = 3;
 
-/// Rows that the stages take with the queues between them.
+/// Rows of the stages and the queues between them.
 const STAGE_ROWS: usize = 8;
 
 impl Widget for &Watch {
@@ -33,7 +34,7 @@ impl Widget for &Watch {
         let (width, height) = (usize::from(area.width), usize::from(area.height));
         let foot = usize::from(height > 4);
         let mut rows = self.head(width);
-        // The rest is worth something only where a few rows of it fit.
+        // The queues leave room for the rest only where a few rows of the rest fit.
         let has_queues = height >= rows.len() + STAGE_ROWS + foot + 3;
         rows.extend(self.stages(width, has_queues));
         rows.truncate(height - foot);
@@ -60,7 +61,8 @@ impl Watch {
         ]
     }
 
-    /// The stages in the order in which an object passes them, with the queues between them if there is room.
+    /// Returns the stages in the order in which an object passes them, with the queues between them if there
+    /// is room.
     fn stages(&self, width: usize, has_queues: bool) -> Vec<Line<'static>> {
         let Progress { limiter, to_read, to_send, to_write, .. } = self.progress;
         let found = grouped(self.progress.entries_found);
@@ -83,7 +85,7 @@ impl Watch {
         rows.into_iter().flatten().collect()
     }
 
-    /// Everything else, the most important first.
+    /// Returns the other panels, the most important first.
     fn panels(&self, width: usize) -> Vec<Vec<Line<'static>>> {
         let targets = self.ends.iter().map(|end| target_rows(end, width));
         let files = self.files.iter().map(|file| file_row(file, width));
@@ -110,7 +112,8 @@ impl Watch {
     }
 }
 
-/// Gives each panel a heading and a row as long as there are any, then one row after the other to all that have more to show.
+/// Gives each panel a heading and a row as long as there are any, then one row after the other to all panels
+/// that have more to show.
 fn shared_out(panels: Vec<Vec<Line<'static>>>, mut rows: usize) -> Vec<Line<'static>> {
     let mut parts = vec![0; panels.len()];
     for (part, panel) in parts.iter_mut().zip(&panels) {
@@ -128,7 +131,7 @@ fn shared_out(panels: Vec<Vec<Line<'static>>>, mut rows: usize) -> Vec<Line<'sta
     panels.into_iter().zip(parts).flat_map(|(panel, part)| panel.into_iter().take(part)).collect()
 }
 
-/// Whether a panel that is shown has more rows than these.
+/// Returns true if a panel that is shown has more rows than these.
 fn has_more((part, panel): &(&mut usize, &Vec<Line<'static>>)) -> bool {
     (2..panel.len()).contains(&**part)
 }
@@ -152,7 +155,7 @@ fn queue_row(what: &str, fill: Fill, width: usize) -> Line<'static> {
     Line::from(format!("    {what:<9} {} {numbers}", bar(part, room))).style(dim)
 }
 
-/// A cell for each target, with its name where that takes few rows.
+/// Returns a cell for each target, with its name where that takes few rows.
 fn target_rows(end: &End, width: usize) -> Vec<Line<'static>> {
     let highest = end.targets.iter().map(|target| target.meter.per_s).fold(0.0, f64::max);
     let place = if end.side == Side::Source { "source" } else { "sink" };
@@ -221,7 +224,7 @@ fn bar(part: f64, width: usize) -> String {
     format!("{}{}", "█".repeat(full), "░".repeat(width - full))
 }
 
-/// The latest rates, as high as the highest of them.
+/// Draws the latest rates, relative to the highest.
 fn curve(meter: &Meter, width: usize) -> String {
     let shown = meter.past.iter().skip(meter.past.len().saturating_sub(width));
     let highest = shown.clone().copied().max().unwrap_or(0).max(1) as f64;
@@ -245,7 +248,7 @@ fn bold() -> Style {
     Style::new().add_modifier(Modifier::BOLD)
 }
 
-/// The end of a text that is too long says more than its beginning.
+/// Cuts a text at its beginning, since the end says more.
 fn cut(text: &str, width: usize) -> String {
     match text.chars().count() {
         count if count <= width => text.to_owned(),

@@ -1,4 +1,4 @@
-//! The terminal: taken, drawn on, listened to, and given back, whatever ends the process.
+//! The terminal: takes it, draws on it, reads its keys, and restores it at every end of the process.
 
 use std::io::{self, Stderr};
 use std::panic;
@@ -18,16 +18,16 @@ use rustix::process::{Signal, getpid, kill_process};
 
 use super::{Shared, lock};
 
-/// How long a key is waited for; then the view is drawn anew. Counters come twice a second.
+/// Longest wait for a key before the view is drawn again. Counters come twice a second.
 const TURN: Duration = Duration::from_millis(200);
 
-/// Whether the terminal is the view's.
+/// True while the terminal belongs to the view.
 static IS_TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// Draws until the transfer is over. A terminal that can't be used is left alone: the transfer goes on.
+/// Draws until the transfer is over. An unusable terminal is left alone, and the transfer continues.
 pub fn run(shared: &Mutex<Shared>) {
     if let Ok(mut terminal) = take() {
-        // What can't be drawn or heard any more is a terminal that is gone.
+        // An error means that the terminal is gone.
         let _ = turn(shared, &mut terminal);
         restore();
     }
@@ -48,8 +48,8 @@ fn turn(shared: &Mutex<Shared>, terminal: &mut Terminal<CrosstermBackend<Stderr>
             && ends(key)
         {
             lock(shared).watch.is_ending = true;
-            // As Ctrl-C does where the terminal makes a signal of it; a second one ends the process. Not SIGINT: what a script runs in the
-            // background ignores it.
+            // The key has the effect of Ctrl-C where the terminal makes a signal from that; a second signal
+            // ends the process. The signal is not SIGINT, which background jobs of scripts ignore.
             let _ = kill_process(getpid(), Signal::TERM);
         }
     }
@@ -73,7 +73,7 @@ fn take() -> io::Result<Terminal<CrosstermBackend<Stderr>>> {
     taken.inspect_err(|_| restore())
 }
 
-/// Gives the terminal back, if it was taken. Nobody can be told of an error there.
+/// Restores the terminal, if it was taken. A failure can't be reported.
 pub fn restore() {
     if IS_TAKEN.swap(false, SeqCst) {
         let _ = execute!(io::stderr(), LeaveAlternateScreen, Show);

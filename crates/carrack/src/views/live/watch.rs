@@ -1,4 +1,4 @@
-//! What the live view knows: events in, numbers out. Pure.
+//! The state of the live view: events in, numbers out. Pure.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,27 +10,28 @@ use carrack_model::{
 use crate::trouble::tame;
 use crate::views::report::{Pace, STILL_S};
 
-/// Rates that are remembered: a minute, as counters come twice a second.
+/// Most rates that are kept: a minute, as counters come twice a second.
 const PAST_MAX: usize = 120;
 
-/// Messages that are remembered.
+/// Most messages that are kept.
 const MESSAGES_MAX: usize = 50;
 
-/// Time constant of the smoothing, in seconds: quicker than the progress line's, as the curve stands beside it.
+/// Time constant of the smoothing, in seconds: quicker than the progress line's, since the curve shows the
+/// past.
 const SMOOTHING_S: f64 = 2.0;
 
 /// A counter's rate.
 #[derive(Clone, Debug, Default)]
 pub struct Meter {
     last: Option<(f64, u64)>,
-    /// Smoothed, each second.
+    /// Smoothed rate per second.
     pub per_s: f64,
-    /// As it was, the latest last.
+    /// Unsmoothed rates, the latest last.
     pub past: VecDeque<u64>,
 }
 
 impl Meter {
-    /// It stands so high.
+    /// Records the counter's value at a time.
     fn stands(&mut self, total: u64, at_s: f64) {
         let (then_s, before) = *self.last.get_or_insert((at_s, total));
         let seconds = at_s - then_s;
@@ -38,7 +39,7 @@ impl Meter {
             return;
         }
         self.last = Some((at_s, total));
-        // A new session counts from nothing.
+        // A new session counts from 0.
         let per_s = total.checked_sub(before).unwrap_or(total) as f64 / seconds;
         let weight = if self.past.is_empty() { 1.0 } else { 1.0 - (-seconds / SMOOTHING_S).exp() };
         self.per_s += weight * (per_s - self.per_s);
@@ -63,13 +64,13 @@ pub struct End {
     pub targets: Vec<Track<TargetReport>>,
 }
 
-/// A transfer as it is now.
+/// The present state of a transfer.
 #[derive(Clone, Debug, Default)]
 pub struct Watch {
-    /// What is copied where, for people.
+    /// The command, the sources and the destination, for people.
     pub title: String,
     pub elapsed: Duration,
-    /// How the data travels; empty before it does.
+    /// Transport and data connections; empty before they exist.
     pub way: String,
     pub progress: Progress,
     pub pace: Pace,
@@ -78,21 +79,21 @@ pub struct Watch {
     pub written: Meter,
     pub ends: Vec<End>,
     pub lanes: Vec<Track<LaneReport>>,
-    /// Those on their way that have been for longest.
+    /// The files in transfer that began first.
     pub files: Vec<FileReport>,
-    /// The latest last.
+    /// The messages, the latest last.
     pub messages: VecDeque<String>,
-    /// Whether it was asked to end.
+    /// True if the user asked for the end.
     pub is_ending: bool,
 }
 
 impl Watch {
-    /// Of a transfer that begins.
+    /// Creates the state of a transfer that begins.
     pub fn new(title: String) -> Watch {
         Watch { title, ..Watch::default() }
     }
 
-    /// Takes in an event.
+    /// Updates the state from an event.
     pub fn update(&mut self, event: &Event, elapsed: Duration) {
         let at_s = elapsed.as_secs_f64();
         self.elapsed = elapsed;
@@ -170,7 +171,7 @@ pub mod tests {
 
     use super::*;
 
-    /// Three seconds of a transfer between sites.
+    /// Returns the state after three seconds of a transfer between sites.
     pub fn busy() -> Watch {
         let mut watch = Watch::new("carrack cp  tree → host:data".into());
         let connected =

@@ -1,14 +1,14 @@
-//! Amounts over time in bounded memory: where the time gets longer than the bins, two become one.
+//! Amounts over time in bounded memory: when the time exceeds the bins, pairs of bins are merged.
 
 use crate::views::report::STILL_S;
 
-/// Bins at most: as many as a plot has room for.
+/// Most bins: as many as a plot has room for.
 pub const BINS_MAX: usize = 480;
 
 /// Seconds of a bin at first: counters come twice a second.
 const FINEST_S: f64 = 0.5;
 
-/// What came in each stretch of time, from 0 on.
+/// The amount in each stretch of time, from 0 on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bins {
     step_s: f64,
@@ -16,7 +16,7 @@ pub struct Bins {
     end_s: f64,
 }
 
-/// One bin: a stretch of time, and what came in it each second.
+/// A bin: a stretch of time, and its rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bin {
     pub start_s: f64,
@@ -55,12 +55,12 @@ impl Bins {
         self.step_s *= 2.0;
     }
 
-    /// Everything that came.
+    /// Returns the sum of all amounts.
     pub fn total(&self) -> f64 {
         self.amounts.iter().sum()
     }
 
-    /// The bins in order.
+    /// Returns the bins in order.
     pub fn iter(&self) -> impl Iterator<Item = Bin> {
         self.amounts.iter().enumerate().map(|(bin, amount)| {
             let start_s = bin as f64 * self.step_s;
@@ -69,7 +69,7 @@ impl Bins {
         })
     }
 
-    /// The same in so many equal stretches of the time until `end_s`.
+    /// Returns the amounts in `count` equal stretches of the time until `end_s`.
     pub fn in_columns(&self, end_s: f64, count: usize) -> Vec<Bin> {
         let step_s = end_s / count as f64;
         let mut columns: Vec<f64> = vec![0.0; count];
@@ -89,30 +89,30 @@ impl Bins {
     }
 }
 
-/// A counter that only grows, but for a new session of the same transfer, in which it begins anew.
+/// A counter that only grows, except that a new session of the transfer counts from 0.
 #[derive(Clone, Debug, Default)]
 pub struct Series {
-    /// What it grew by.
+    /// The increments.
     pub bins: Bins,
     last: u64,
     last_s: f64,
 }
 
 impl Series {
-    /// One that begins at a time.
+    /// Creates a series that begins at a time.
     pub fn since(at_s: f64) -> Series {
         Series { last_s: at_s, ..Series::default() }
     }
 
-    /// A session begins.
+    /// Notes that a new session counts from 0.
     pub fn restart(&mut self, at_s: f64) {
         (self.last, self.last_s) = (0, at_s);
     }
 
-    /// It stands so high.
+    /// Records the counter's value at a time.
     pub fn stands(&mut self, total: u64, at_s: f64) {
         let span_s = at_s - self.last_s;
-        // What came within no time comes with the next.
+        // An increment within no time is added to the next one.
         if span_s > 0.0 && (total != self.last || span_s > STILL_S) {
             self.bins.add(self.last_s, at_s, total.saturating_sub(self.last) as f64);
             (self.last, self.last_s) = (total, at_s);

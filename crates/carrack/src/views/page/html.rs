@@ -1,5 +1,5 @@
-//! The page as text. Everything that somebody else chose (paths, details, labels) goes through [`words`], [`path`] or [`escaped`]: control characters and
-//! bytes that are no UTF-8 are shown as escapes, and nothing of it is markup.
+//! The page as text. All text from elsewhere (paths, details, labels) goes through [`words`], [`path`] or
+//! [`escaped`]: control characters and invalid UTF-8 are shown as escapes, and no such text is markup.
 
 use std::os::unix::ffi::OsStrExt;
 
@@ -19,7 +19,7 @@ use crate::views::report::summary;
 
 const STYLE: &str = include_str!("page.css");
 
-/// What it shows.
+/// The contents of the page.
 pub struct Page<'a> {
     pub headline: &'a Headline,
     /// Seconds since 1970.
@@ -29,7 +29,7 @@ pub struct Page<'a> {
 }
 
 impl Page<'_> {
-    /// The page.
+    /// Returns the page.
     pub fn text(&self) -> String {
         let mut page = Html::default();
         page.raw("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
@@ -49,7 +49,7 @@ impl Page<'_> {
         page.0
     }
 
-    /// The time that plots span: from the start to the end.
+    /// Returns the time that plots span: from the start to the end.
     fn end_s(&self) -> f64 {
         self.ending.elapsed.as_secs_f64().max(0.001)
     }
@@ -74,7 +74,7 @@ impl Page<'_> {
         page.raw("</ul>\n");
     }
 
-    /// The most important numbers.
+    /// Writes the most important numbers.
     fn figures(&self, page: &mut Html) {
         let (ending, summary) = (self.ending, &self.ending.summary);
         let connection = ending.tally.connection;
@@ -214,7 +214,7 @@ impl Page<'_> {
         said(page, "What the tuner decided", decisions);
     }
 
-    /// Over the whole transfer.
+    /// Returns the mean rate over the whole transfer.
     fn rate(&self, bytes: u64) -> String {
         rate(bytes_per_s(bytes, self.ending.elapsed))
     }

@@ -1,5 +1,5 @@
-//! `--report FILE.html`: a page that shows how a transfer went. It is whole by itself: style and pictures are in it, there is no
-//! script, and nothing is loaded from anywhere.
+//! `--report FILE.html`: a page about a transfer. It is self-contained: it holds its style and pictures, has
+//! no script, and loads nothing from anywhere.
 
 mod bins;
 mod html;
@@ -21,7 +21,7 @@ use crate::views::pending_file::PendingFile;
 use crate::views::report::{Ending, View};
 use record::Record;
 
-/// What the user typed.
+/// The command, its sources and its destination.
 #[derive(Clone, Debug)]
 pub struct Headline {
     /// `cp` or `sync`.
@@ -41,10 +41,10 @@ pub struct PageView {
 }
 
 impl PageView {
-    /// The page that will be at `path`.
+    /// Creates the page that will be at `path`.
     ///
     /// # Errors
-    /// If nothing can be written there: known before the transfer, not after it.
+    /// If nothing can be written there: an error before the transfer, not after it.
     pub fn new(path: &Path, headline: Headline) -> io::Result<PageView> {
         Ok(PageView {
             file: Some(PendingFile::create(path)?),

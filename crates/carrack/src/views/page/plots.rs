@@ -1,4 +1,5 @@
-//! The pictures on the page: rates over time with what limited, heat strips of targets and lanes, sizes of files.
+//! The pictures on the page: rates over time with the limiting stage, heat strips of targets and lanes, sizes
+//! of files.
 //!
 //! Colours are variables of the page, so that they follow light and dark.
 
@@ -17,19 +18,19 @@ const HEAT: &str = "var(--written)";
 const TEXT: Font<'static> = Font { colour: INK, ..canvas::TEXT };
 const MIDDLE: Font<'static> = Font { colour: INK, ..canvas::MIDDLE };
 
-/// Where the labels stand, and the curves.
+/// The left edge of the curves, after the labels, and their size.
 const LEFT: f64 = 110.0;
 const WIDTH: f64 = 840.0;
 const HEIGHT: f64 = 220.0;
 
-/// Lines across a plot of rates.
+/// Horizontal lines in a plot of rates.
 const LEVELS: u32 = 4;
 
 /// Cells of a heat strip, and steps of their opacity.
 const COLUMNS: usize = 120;
 const SHADES: f64 = 10.0;
 
-/// The colour of what limits.
+/// Returns the colour of a limiting stage.
 pub fn colour_of(limiter: Limiter) -> &'static str {
     match limiter {
         Limiter::Unknown | Limiter::Rate => GRID,
@@ -40,9 +41,9 @@ pub fn colour_of(limiter: Limiter) -> &'static str {
     }
 }
 
-/// Rates of reading, sending and writing over so many seconds, and beneath them what limited.
+/// Plots the rates of reading, sending and writing until `end_s`, and below them the limiting stage.
 pub fn rates(record: &Record, end_s: f64) -> String {
-    // The later over the earlier: where they are the same, all are seen.
+    // Later stages are drawn over earlier ones with thinner lines, so that equal curves all stay visible.
     let curves = [
         ("read", "var(--read)", 4.5, &record.read.bins),
         ("sent", "var(--sent)", 3.0, &record.sent.bins),
@@ -86,7 +87,7 @@ impl Plot {
         times(&mut self.canvas, self.end_s, 30.0, HEIGHT);
     }
 
-    /// A point in the middle of each bin; a level line if there is one only.
+    /// Draws a point in the middle of each bin; a level line if there is a single bin.
     fn curve(&mut self, bins: &Bins, colour: &str, width: f64) {
         let point = |at_s, bin: &Bin| Point { x: self.x(at_s), y: self.y(bin.per_s) };
         let all: Vec<Bin> = bins.iter().collect();
@@ -105,7 +106,7 @@ impl Plot {
         key(&mut self.canvas, at, name, colour);
     }
 
-    /// A strip: in each bin the stage that limited for most of it.
+    /// Draws a strip: in each column the stage that limited for most of the time.
     fn limits(&mut self, record: &Record) {
         let at = Point { x: LEFT, y: 30.0 + HEIGHT + 28.0 };
         self.canvas.words(Point { x: 4.0, y: at.y + 11.0 }, TEXT, "limited by");
@@ -133,7 +134,7 @@ impl Plot {
     }
 }
 
-/// A row for each label: the darker, the higher its rate, against the highest of all.
+/// Draws a row for each label: the higher its rate, relative to the highest of all, the darker.
 pub fn heat(rows: &[(&str, &Bins)], end_s: f64, label: &str) -> String {
     let columns: Vec<Vec<Bin>> = rows.iter().map(|(_, bins)| bins.in_columns(end_s, COLUMNS)).collect();
     let highest = columns.iter().flatten().map(|bin| bin.per_s).fold(0.0, f64::max);
@@ -153,7 +154,7 @@ pub fn heat(rows: &[(&str, &Bins)], end_s: f64, label: &str) -> String {
     canvas.inline(8.0, label)
 }
 
-/// A row of cells; neighbours that look the same are one.
+/// Draws a row of cells; neighbours of equal look are merged.
 fn cells(canvas: &mut Canvas, at: Point, height: f64, look: impl Fn(usize) -> (&'static str, f64)) {
     let width = WIDTH / COLUMNS as f64;
     let columns: Vec<usize> = (0..COLUMNS).collect();
@@ -170,7 +171,7 @@ fn cells(canvas: &mut Canvas, at: Point, height: f64, look: impl Fn(usize) -> (&
     }
 }
 
-/// How many files there are of each size.
+/// Draws the number of files of each size.
 pub fn sizes(counts: &[u64]) -> String {
     let most = counts.iter().copied().max().unwrap_or(0).max(1) as f64;
     let first = counts.iter().position(|&count| count > 0).unwrap_or(0);
@@ -188,7 +189,7 @@ pub fn sizes(counts: &[u64]) -> String {
             &hint,
         );
         let middle = Point { x: at.x + step / 2.0 - 2.0, y: bottom + 16.0 };
-        // Where they would run into each other, every other.
+        // Labels that would overlap are left out: every other, or three of four.
         if step >= 56.0 || nth.is_multiple_of(2) && step >= 28.0 || nth.is_multiple_of(4) {
             canvas.words(middle, MIDDLE, &least_of(first + nth));
         }
@@ -202,7 +203,7 @@ pub fn sizes(counts: &[u64]) -> String {
     canvas.inline(8.0, "number of files by size")
 }
 
-/// `4.0 KiB to 8.0 KiB`.
+/// Formats a class as `4.0 KiB to 8.0 KiB`.
 pub fn class_name(class: usize) -> String {
     match class {
         0 => "empty".into(),
@@ -210,7 +211,7 @@ pub fn class_name(class: usize) -> String {
     }
 }
 
-/// The least size of a class.
+/// Returns the least size of a class.
 fn least_of(class: usize) -> String {
     match class {
         0 => "0".into(),
@@ -218,7 +219,7 @@ fn least_of(class: usize) -> String {
     }
 }
 
-/// `12`, `34k`, `5M`.
+/// Formats a count as `12`, `34k` or `5M`.
 fn short_count(count: u64) -> String {
     match count {
         0..10_000 => count.to_string(),
@@ -227,7 +228,7 @@ fn short_count(count: u64) -> String {
     }
 }
 
-/// Lines at full times, with what they are.
+/// Draws vertical lines at round times, with labels.
 fn times(canvas: &mut Canvas, end_s: f64, top: f64, height: f64) {
     const STEPS_S: [u32; 15] = [1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1_200, 1_800, 3_600, 7_200, 21_600];
     let step_s = STEPS_S.into_iter().map(f64::from).find(|step_s| end_s / step_s <= 10.0).unwrap_or(86_400.0);
@@ -246,7 +247,7 @@ fn key(canvas: &mut Canvas, at: Point, words: &str, colour: &str) {
     canvas.words(at.moved(17.0, 0.0), TEXT, words);
 }
 
-/// What fits beside a strip.
+/// Shortens a name to the room next to a strip.
 fn shortened(name: &str) -> String {
     const MOST: usize = 14;
     match name.chars().count() {
@@ -255,7 +256,7 @@ fn shortened(name: &str) -> String {
     }
 }
 
-/// A round number of bytes that is not less: its quarters are round too.
+/// Returns a round number of bytes that is not less; its quarters are round too.
 fn round_up(rate: f64) -> f64 {
     let mut unit = 1.0;
     while rate >= 1_024.0 * unit {
@@ -291,7 +292,7 @@ mod tests {
         bins.add(60.0, 120.0, 60.0);
         let picture = heat(&[("a<b", &bins)], 120.0, "targets");
         assert!(picture.contains("a&lt;b") && picture.contains("darkest: 10 B/s"), "{picture}");
-        // Two runs of cells.
+        // There are two runs of cells.
         assert_eq!(picture.matches("<rect ").count(), 2, "{picture}");
         assert!(picture.contains("fill-opacity=\"1\"") && picture.contains("fill-opacity=\"0.1\""));
     }

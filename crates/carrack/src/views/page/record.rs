@@ -1,4 +1,4 @@
-//! What the page needs of a transfer's events, in bounded memory.
+//! The data for the page, gathered from a transfer's events in bounded memory.
 
 use carrack_model::{
     EntryFailure, Event, LaneReport, Limiter, Notice, Progress, Side, SourceReport, TargetReport,
@@ -6,18 +6,18 @@ use carrack_model::{
 
 use super::bins::{Bins, Series};
 
-/// Lines of a list; the rest is counted.
+/// Most lines of a list; the rest is counted.
 pub const LISTED_MAX: usize = 1_000;
 
-/// Targets of one end that are followed; the rest is counted.
+/// Most targets of one end that are recorded; the rest is counted.
 pub const TARGETS_MAX: usize = 64;
 
-/// The first of many.
+/// The first entries of a long list, and their number.
 #[derive(Debug)]
 pub struct First<T> {
-    /// With when, in seconds after the start.
+    /// Each with its time, in seconds after the start.
     pub listed: Vec<(f64, T)>,
-    /// How many there were.
+    /// The number of all entries.
     pub count: u64,
 }
 
@@ -35,13 +35,13 @@ impl<T> First<T> {
         }
     }
 
-    /// Those that are not listed.
+    /// Returns the number of entries that are not listed.
     pub fn rest(&self) -> u64 {
         self.count - self.listed.len() as u64
     }
 }
 
-/// A target over time, and as it was told last.
+/// A target over time, and its last report.
 #[derive(Debug, Default)]
 pub struct Target {
     pub series: Series,
@@ -53,41 +53,41 @@ pub struct Target {
 pub struct Targets {
     pub side: Side,
     pub listed: Vec<Target>,
-    /// Further ones.
+    /// The number of targets that are not listed.
     pub rest: usize,
 }
 
-/// A lane of the source over time, and as it was told last.
+/// A lane of the source over time, and its last report.
 #[derive(Debug, Default)]
 pub struct Lane {
     pub series: Series,
     pub report: LaneReport,
 }
 
-/// A transfer so far.
+/// The data of a transfer so far.
 #[derive(Debug, Default)]
 pub struct Record {
     pub read: Series,
     pub sent: Series,
     pub written: Series,
-    /// Seconds that each stage limited, of those that ever did.
+    /// Seconds for which each stage limited the transfer, of the stages that ever did.
     pub limited: Vec<(Limiter, Bins)>,
     pub targets: Vec<Targets>,
     pub lanes: Vec<Lane>,
-    /// As told last; nothing from a source that is too old, or where both ends are far.
+    /// The last report; `None` from a source that is too old, or where both ends are far.
     pub source: Option<SourceReport>,
     pub progress: Progress,
     pub failures: First<EntryFailure>,
     pub warnings: First<String>,
     pub decisions: First<String>,
-    /// When the last session began.
+    /// Start of the last session.
     began_s: f64,
-    /// When the counters were told last.
+    /// Time of the last counters.
     last_s: f64,
 }
 
 impl Record {
-    /// Takes in an event.
+    /// Adds an event.
     pub fn add(&mut self, event: &Event, at_s: f64) {
         match event {
             Event::Connected { .. } => self.restart(at_s),

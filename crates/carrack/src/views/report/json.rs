@@ -1,12 +1,13 @@
-//! `--json`: one object a line on stdout, for machines. Field names are stable; new ones may come.
+//! `--json`: one object a line on stdout, for programs. Field names are stable; new ones may come.
 //!
-//! Every object has `event` (what happened) and `seconds` (since the start). The last object is the `summary`, with the exit code.
+//! Every object has `event` and `seconds` (since the start). The last object is the `summary`, with the exit
+//! code.
 //!
 //! | event | fields |
 //! | --- | --- |
-//! | `placed` | `path` (what the only source is called within the destination; empty if it becomes the destination, or if there are several), `nesting` (`never`; `inside`: a directory goes into one that is there; `next time`: it would if the same command were run again) |
-//! | `connected` | `streams`, `lanes`, `transport` (`tcp`, `ssh pipe`, `local`) |
-//! | `progress` | `entries_found`, `bytes_found`, `scan_done`, `entries_done`, `bytes_done`, `entries_failed`, `bytes_read`, `bytes_sent`, `to_read`, `to_send`, `to_write` (each `waiting`, `room`), `limiter` |
+//! | `placed` | `path`, `nesting`: see below |
+//! | `connected` | `streams`, `lanes`, `transport` (`tcp`, `ssh pipe`, `local`), `protection`, `cipher` |
+//! | `progress` | counters, queues and the limiting stage: see below |
 //! | `source` | `lanes`, `size_counts`, `open`, `slowest`: see `SourceLine` |
 //! | `targets` | `side`, `targets`: see `TargetReport` |
 //! | `would_copy` | `path`, `size_bytes` |
@@ -15,8 +16,16 @@
 //! | `failed` | `path`, `kind`, `side`, `detail`, `hint` |
 //! | `skipped` | `path`, `reason` |
 //! | `notice`, `warning`, `decision` | `text` |
-//! | `loss` | `text`, `count`: what the destination could not keep of one kind |
+//! | `loss` | `text`, `count`: metadata of one kind that the destination could not keep |
 //! | `summary` | see `SummaryLine` below: counts, rate, protection, errors, `exit_code` |
+//!
+//! In `placed`, `path` is the name of the only source within the destination; it is empty if the source
+//! becomes the destination, or if there are several sources. `nesting` is `never`, `inside` (a directory goes
+//! into an existing one) or `next time` (it would if the same command were run again).
+//!
+//! `progress` has `entries_found`, `bytes_found`, `scan_done`, `entries_done`, `bytes_done`,
+//! `entries_failed`, `bytes_read`, `bytes_sent`, `to_read`, `to_send`, `to_write` (each `waiting`, `room`)
+//! and `limiter`.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -33,13 +42,13 @@ use crate::trouble::Trouble;
 use crate::views::json::{Path, hex, write_line};
 use crate::views::quantity::bytes_per_s;
 
-/// Writes the events to stdout.
+/// Writes the events as JSON.
 pub struct JsonView<W: Write + Send> {
     out: W,
 }
 
 impl<W: Write + Send> JsonView<W> {
-    /// `out` should be buffered by lines, so that a reader sees what happens when it happens.
+    /// Creates a view. `out` should be buffered by lines, so that a reader sees each event at once.
     pub fn new(out: W) -> JsonView<W> {
         JsonView { out }
     }
@@ -161,15 +170,15 @@ impl<'a> Body<'a> {
     }
 }
 
-/// The source in detail.
+/// Details of the source.
 #[derive(Serialize)]
 struct SourceLine<'a> {
     lanes: &'a [LaneReport],
     /// Regular files found so far by the number of bits of their sizes: 0 bytes, 1, 2 to 3, 4 to 7 and so on.
     size_counts: &'a [u64],
-    /// Large files on their way.
+    /// Large files in transfer.
     open: Vec<FileLine<'a>>,
-    /// Large files that are complete.
+    /// The slowest large files that are complete.
     slowest: Vec<FileLine<'a>>,
 }
 
@@ -247,11 +256,11 @@ impl<'a> ErrorLine<'a> {
 /// The last line.
 #[derive(Serialize)]
 struct SummaryLine<'a> {
-    /// `complete`, `partial`, `nothing`, `interrupted`.
+    /// `complete`, `partial`, `usage`, `nothing`, `interrupted` or `timed_out`.
     outcome: &'static str,
     exit_code: u8,
     dry_run: bool,
-    /// Where the sources went, as text, or null if nothing was found out.
+    /// Path at the destination, as text; null if it was never determined.
     destination: Option<std::borrow::Cow<'a, str>>,
     files_done: u64,
     directories_done: u64,
@@ -261,27 +270,27 @@ struct SummaryLine<'a> {
     bytes_per_s: u64,
     entries_failed: u64,
     entries_skipped: u64,
-    /// Owners, modes, attributes and the like that could not be kept.
+    /// Owners, modes, attributes and other metadata that could not be kept.
     losses: u64,
     objects_reread: u64,
-    /// What a sync deleted, and what its dry run would delete.
+    /// Entries that a sync deleted, and entries that its dry run would delete.
     entries_deleted: u64,
     entries_to_delete: u64,
     /// Files and links that an earlier session had completed, or that a sync left as they were.
     entries_kept: u64,
     /// Bytes that an earlier session had written.
     bytes_kept: u64,
-    /// What a dry run would copy.
+    /// Entries and bytes that a dry run would copy.
     entries_listed: u64,
     bytes_listed: u64,
-    /// `tcp`, `ssh pipe`, `tls`, `local`, between two far hosts `direct` or `relay`, or null if no session stood.
+    /// `tcp`, `ssh pipe`, `tls`, `local`, between two far hosts `direct` or `relay`; null without a session.
     transport: Option<&'static str>,
     /// `private`, `safe` or `clear`; `local` where the data did not leave the host.
     protection: Option<&'static str>,
-    /// The algorithm of the seals, where there are any.
+    /// Algorithm of the seals, if there are any.
     cipher: Option<&'static str>,
     checksum: &'static str,
-    /// Lines of the manifest, or null if there is none; and those that `b3sum --check` can't use.
+    /// Lines of the manifest, or null without one; and lines that `b3sum --check` can't use.
     manifest_lines: Option<u64>,
     manifest_lines_uncheckable: Option<u64>,
     manifest_complete: Option<bool>,

@@ -1,7 +1,8 @@
-//! The list that a dry run writes to stdout: one path a line; what would be deleted has `deleting ` in front.
+//! The list that a dry run writes to stdout: one path a line; `deleting ` precedes the path of an entry that
+//! would be deleted.
 //!
-//! A terminal gets the paths escaped, a file or pipe gets their bytes. Names that hold newlines are told apart by
-//! `--json`.
+//! A terminal gets the paths escaped, a file or pipe gets their bytes. `--json` keeps names that hold
+//! newlines apart.
 
 use std::io::{self, BufWriter, Write};
 use std::time::Duration;
@@ -17,7 +18,7 @@ pub struct ListView<W: Write + Send> {
 }
 
 impl<W: Write + Send> ListView<W> {
-    /// `is_escaped` for a terminal.
+    /// Creates a view; `is_escaped` for a terminal.
     pub fn new(out: W, is_escaped: bool) -> ListView<W> {
         ListView { out: BufWriter::new(out), is_escaped }
     }

@@ -1,6 +1,7 @@
-//! What a transfer tells: engine threads bring events, the views show them, the manifest keeps the digests.
+//! Reports of a transfer: engine threads deliver events, the views show them, the manifest keeps the digests.
 //!
-//! The [`Reporter`] is the engine's observer. One lock orders the events; what is done under it is writing a few lines.
+//! The [`Reporter`] is the engine's observer. One lock orders the events; only a few lines are written under
+//! it.
 
 mod json;
 mod list;
@@ -28,61 +29,61 @@ pub use progress::{Bar, Pace, text as progress_text};
 pub use talk::{TalkView, Volume};
 use tally::Tally;
 
-/// Counters of the other end come by a clock of its own, so that between two looks there may be none, and then two of them. What stands
-/// still for no more seconds than these counts as not told.
+/// Counters of the other end come by a clock of its own, so that between two readings there may be none, and
+/// then two. A counter that stands still for no more seconds than these counts as not reported.
 pub const STILL_S: f64 = 0.8;
 
-/// Somewhere that events are shown.
+/// A view of a transfer's events.
 pub trait View: Send {
-    /// Something happened, `elapsed` after the start.
+    /// Shows an event, `elapsed` after the start.
     fn event(&mut self, event: &Event, elapsed: Duration) -> io::Result<()>;
-    /// It is over.
+    /// Shows the end.
     fn end(&mut self, ending: &Ending) -> io::Result<()>;
-    /// What it means that it could not be written.
+    /// Returns the error for a failed write.
     fn lost(&self, error: &io::Error) -> Trouble {
         Trouble::new(format!("can't write to stdout: {error}"))
     }
 }
 
-/// How a transfer ended, with everything that a report of it needs.
+/// The end of a transfer, with all data for a report.
 #[derive(Debug)]
 pub struct Ending {
     /// The exit code.
     pub exit: Exit,
-    /// Whether it reached its end.
+    /// The reason for the end.
     pub end: End,
     /// The engine's counts.
     pub summary: Summary,
-    /// What went wrong beside the entries.
+    /// Errors other than those of entries.
     pub troubles: Vec<Trouble>,
-    /// What the events added up to.
+    /// The sums of the events.
     pub tally: Tally,
-    /// From the start to the end.
+    /// Time from the start to the end.
     pub elapsed: Duration,
-    /// Where the sources went: the destination as it was typed, with the only source's name if it went into it.
+    /// The path at the destination: as it was typed, with the only source's name if it went into a directory.
     pub destination: Option<Vec<u8>>,
-    /// Whether nothing was to be copied.
+    /// True for a dry run.
     pub dry_run: bool,
-    /// The check that travelled with the objects.
+    /// The checksum that travelled with the objects.
     pub checksum: Checksum,
-    /// What the manifest holds, if one was asked for and written.
+    /// The counts of the manifest, if one was asked for and written.
     pub manifest: Option<ManifestReport>,
 }
 
-/// What the engine and the start of the session know of the end.
+/// The end of a transfer, as the engine and the start of the session know it.
 pub struct Conclusion {
-    /// Whether it reached its end.
+    /// The reason for the end.
     pub end: End,
     /// The engine's counts.
     pub summary: Summary,
-    /// Why it ended early.
+    /// The error that ended it early.
     pub trouble: Option<Trouble>,
-    /// The same command would end the same way: what it names is not there, or can't be.
+    /// True if the same command would end the same way: an entry that it names does not exist, or can't.
     pub is_final: bool,
 }
 
 impl Conclusion {
-    /// Whether nothing came of it, and nothing would if it were run again.
+    /// Returns true if nothing was done, and another run would do nothing either.
     pub fn came_to_nothing(&self) -> bool {
         let summary = &self.summary;
         let has_done =
@@ -95,15 +96,15 @@ impl Conclusion {
 pub struct Reporter {
     state: Mutex<State>,
     started: Instant,
-    /// As it was typed.
+    /// The destination as it was typed.
     destination: Vec<u8>,
-    /// Whether the same command has made its destination before.
+    /// True if an earlier run of the same command has made the destination.
     has_made_it: bool,
     dry_run: bool,
     checksum: Checksum,
-    /// Whether what could not be kept is a failure.
+    /// True if metadata that could not be kept are a failure.
     is_strict: bool,
-    /// Ends a dry run whose list nobody reads.
+    /// Ends a dry run whose list has no reader any more.
     abort: Abort,
 }
 
@@ -111,14 +112,14 @@ struct State {
     views: Vec<Box<dyn View>>,
     tally: Tally,
     manifest: Option<Manifest>,
-    /// Losses beside the entries: each is told once, at the end.
+    /// Failures other than those of entries: each is reported once, at the end.
     troubles: Vec<Trouble>,
-    /// Whether a dry run was ended because nobody reads its list.
+    /// True if a dry run was ended because its list has no reader any more.
     is_list_lost: bool,
 }
 
 impl Reporter {
-    /// Shows the events of a transfer that starts now; the first views are told of the end first.
+    /// Creates the reporter of a transfer that starts now. The end is shown by the views in their order.
     pub fn new(
         views: Vec<Box<dyn View>>,
         manifest: Option<Manifest>,
@@ -141,40 +142,42 @@ impl Reporter {
         }
     }
 
-    /// Of a copy to `destination`, as it was typed, which the same command `has_made` before, or not.
+    /// Sets the destination, as it was typed; `has_made` is true if an earlier run of the same command has
+    /// made it.
     pub fn going_to(self, destination: &OsStr, has_made: bool) -> Reporter {
         Reporter { destination: destination.as_bytes().to_vec(), has_made_it: has_made, ..self }
     }
 
-    /// If `is_strict`, what could not be kept is a failure.
+    /// With `is_strict`, metadata that could not be kept are a failure.
     pub fn strict(self, is_strict: bool) -> Reporter {
         Reporter { is_strict, ..self }
     }
 
-    /// Whether bytes were moved or entries made so far, as far as it was told.
+    /// Returns true if bytes were moved or entries made so far, by the reported counters.
     pub fn has_moved(&self) -> bool {
         self.lock().tally.has_moved
     }
 
-    /// Whether the only source becomes the destination, which was not there at first.
+    /// Returns true if the only source becomes the destination, which did not exist at first.
     pub fn makes_destination(&self) -> bool {
         let state = self.lock();
         state.tally.arrival.as_ref().is_some_and(|arrival| arrival.nesting == Nesting::NextTime)
     }
 
-    /// A panic of another thread while it wrote a line leaves nothing half done that matters here.
+    /// Locks the state. A panic of another thread while it wrote a line leaves no state half changed that
+    /// matters here.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives the manifest its name, tells the end, and says how to exit.
+    /// Gives the manifest its name, shows the end, and returns the exit code.
     pub fn finish(self, conclusion: Conclusion) -> Exit {
         let elapsed = self.started.elapsed();
         let mut state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
         let end = if state.is_list_lost { End::Failed } else { conclusion.end };
         let manifest = state.finish_manifest(end);
         let done = if self.dry_run {
-            // A run sets directories that are there anew, and this one does not.
+            // A dry run does not count existing directories, whose metadata a run would set again.
             state.tally.listed + state.tally.goes + conclusion.summary.entries_kept
         } else {
             conclusion.summary.entries_done()
@@ -209,10 +212,11 @@ impl Reporter {
     }
 }
 
-/// The path that the sources become, or in which they go.
+/// Returns the path that the source becomes, or the directory that the sources go into.
 fn arrived(destination: &[u8], arrival: &Arrival) -> Vec<u8> {
     let Some(name) = &arrival.name else {
-        // A host's root is none of its home directories, which end with a colon.
+        // The slash of a host's root stays: without it the path would be a home directory, which ends with a
+        // colon.
         let trimmed = destination.strip_suffix(b"/").filter(|path| !path.is_empty() && !path.ends_with(b":"));
         return trimmed.unwrap_or(destination).to_vec();
     };
@@ -220,7 +224,7 @@ fn arrived(destination: &[u8], arrival: &Arrival) -> Vec<u8> {
     [destination, slash.as_bytes(), name].concat()
 }
 
-/// A view that can't be written changes the end that the later ones tell.
+/// Shows the end. A view that can't be written changes the end for the later views.
 fn tell_end(views: &mut [Box<dyn View>], ending: &mut Ending) {
     for view in views {
         if let Err(error) = view.end(ending) {
@@ -252,7 +256,7 @@ impl Observer for Reporter {
 }
 
 impl State {
-    /// False if a view could not be written just now; it gets nothing more.
+    /// Shows an event; returns false if a view could not be written, which then gets no more events.
     fn show(&mut self, event: &Event, elapsed: Duration) -> bool {
         let before = self.views.len();
         let troubles = &mut self.troubles;
@@ -281,7 +285,8 @@ impl State {
         self.troubles.push(trouble.hint("write one with `b3sum` at the destination"));
     }
 
-    /// A transfer that ended early and completed nothing leaves an older manifest alone.
+    /// Finishes the manifest. A transfer that ended early and completed nothing leaves an older manifest
+    /// alone.
     fn finish_manifest(&mut self, end: End) -> Option<ManifestReport> {
         let manifest = self.manifest.take().filter(|manifest| end == End::Reached || manifest.lines() > 0)?;
         manifest.finish().map_err(|error| self.lose_manifest(&error)).ok()
@@ -296,7 +301,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts what it is shown, and fails after `patience` events.
+    /// Records the events that it is shown, and fails after `patience` events.
     struct Counter {
         seen: Arc<Mutex<Vec<String>>>,
         patience: usize,

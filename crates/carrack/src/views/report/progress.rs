@@ -1,6 +1,6 @@
-//! The progress line: how much is done, how fast, how long it will take, and what limits.
+//! The progress line: the part that is done, the rate, the time left, and the limiting stage.
 //!
-//! [`Pace`] and [`text`] are pure; [`Bar`] shows them on the terminal that stderr is.
+//! [`Pace`] and [`text`] are pure; [`Bar`] shows them on stderr, which is a terminal.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Takes in the counters of a moment; moments come in order.
+    /// Updates the rates from counters; times come in order.
     pub fn update(&mut self, progress: &Progress, elapsed: Duration) {
         let (then, bytes, entries) = self.last.unwrap_or_default();
         let seconds = elapsed.saturating_sub(then).as_secs_f64();
@@ -41,7 +41,8 @@ impl Pace {
         self.last = Some((elapsed, progress.bytes_done, progress.entries_done));
     }
 
-    /// Seconds to go: what takes longer, the bytes or the entries. Nothing before the totals and a rate are known.
+    /// Returns the seconds left: the longer of those for the bytes and for the entries. `None` before the
+    /// totals and a rate are known.
     fn seconds_left(&self, progress: &Progress) -> Option<u64> {
         let settled = progress.entries_done + progress.entries_failed;
         let bytes = progress.bytes_found.saturating_sub(progress.bytes_done);
@@ -51,14 +52,14 @@ impl Pace {
     }
 }
 
-/// Nothing if it would take longer than anybody waits (or for ever).
+/// Returns the seconds for a count; `None` if they are beyond any useful time or infinite.
 fn seconds_for(count: u64, per_s: f64) -> Option<u64> {
     const SECONDS_MAX: f64 = 1e8;
     let seconds = if count == 0 { 0.0 } else { count as f64 / per_s };
     (seconds < SECONDS_MAX).then_some(seconds.ceil() as u64)
 }
 
-/// The line without the bar, the most important first: a narrow terminal cuts off its end.
+/// Returns the line without the bar, the most important first: a narrow terminal cuts off its end.
 pub fn text(progress: &Progress, pace: &Pace) -> String {
     let of = |done: String, found: String| match progress.scan_done {
         true => format!("{done}/{found}"),
@@ -86,7 +87,7 @@ fn left(progress: &Progress, pace: &Pace) -> String {
     }
 }
 
-/// How far along, in steps of the bar: by bytes, or by entries where there are none.
+/// Returns the position in steps of the bar: by bytes, or by entries if there are no bytes.
 fn position(progress: &Progress) -> u64 {
     let (done, found) = match progress.bytes_found {
         0 => (progress.entries_done, progress.entries_found),
@@ -98,7 +99,7 @@ fn position(progress: &Progress) -> u64 {
     }
 }
 
-/// The line on the terminal; gone when dropped.
+/// The line on the terminal, which a drop removes.
 pub struct Bar {
     bar: ProgressBar,
     pace: Pace,
@@ -106,7 +107,8 @@ pub struct Bar {
 }
 
 impl Bar {
-    /// Draws nothing before the first [`show`](Bar::show), so that ssh can ask its questions.
+    /// Creates a bar that draws nothing before the first [`show`](Bar::show), so that ssh can ask its
+    /// questions.
     pub fn on_stderr() -> Bar {
         let bar = ProgressBar::with_draw_target(Some(BAR_STEPS), ProgressDrawTarget::stderr());
         Bar { bar: bar.with_style(style("{spinner} {wide_msg}")), pace: Pace::default(), has_totals: false }
@@ -123,7 +125,7 @@ impl Bar {
         self.bar.set_position(position(progress));
     }
 
-    /// Takes the line away, lets `write` write, and puts it back.
+    /// Removes the line, calls `write`, and draws it again.
     pub fn above(&self, write: impl FnOnce()) {
         self.bar.suspend(write);
     }
@@ -135,7 +137,7 @@ impl Drop for Bar {
     }
 }
 
-/// A template that indicatif can't read (a test reads them) would cost the looks and no more.
+/// Returns the style of a template. An invalid one (a test checks them) would only change the appearance.
 fn style(template: &str) -> ProgressStyle {
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     style.progress_chars("=> ").tick_chars("|/-\\ ")

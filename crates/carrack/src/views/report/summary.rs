@@ -1,4 +1,5 @@
-//! The end of a transfer, in words for people: what was done, what was not, and how the data was protected.
+//! The end of a transfer in words for people: the entries that were copied, those that were not, and the
+//! protection of the data.
 
 use carrack_model::limits::FAILURES_LISTED_MAX;
 use carrack_model::{Arrival, Checksum, Nesting, Protection, Summary, escape};
@@ -8,7 +9,7 @@ use crate::exit::{End, Exit};
 use crate::size;
 use crate::views::quantity::{bytes_per_s, count, grouped, rate};
 
-/// The lines that follow a transfer, the most important first.
+/// Returns the lines that follow a transfer, the most important first.
 pub fn lines(ending: &Ending) -> Vec<String> {
     let mut lines = vec![format!("carrack: {}", headline(ending))];
     lines.extend(loss_line(ending));
@@ -56,13 +57,13 @@ fn copied(ending: &Ending) -> String {
     format!("copied {}, {bytes} in {seconds:.1} s ({rate}){}{before}", kinds(summary), to(ending))
 }
 
-/// Where to, if that is known.
+/// Returns the destination, if it is known.
 fn to(ending: &Ending) -> String {
     let words = |destination: &Vec<u8>| format!(" to {}", escape(destination));
     ending.destination.as_ref().map(words).unwrap_or_default()
 }
 
-/// Whoever runs the same command again should know that it means something else then.
+/// Returns a hint if the same command would copy to another place the next time.
 fn nesting_line(ending: &Ending) -> Option<String> {
     let is_next = |arrival: &Arrival| arrival.nesting == Nesting::NextTime;
     let made = ending.destination.as_ref().filter(|_| ending.tally.arrival.as_ref().is_some_and(is_next))?;
@@ -72,12 +73,12 @@ fn nesting_line(ending: &Ending) -> Option<String> {
     })
 }
 
-/// `1 entry was`, `2 entries were`.
+/// Formats a count as `1 entry was` or `2 entries were`.
 fn were(number: u64) -> String {
     format!("{} {}", count(number, "entry", "entries"), if number == 1 { "was" } else { "were" })
 }
 
-/// `3 files, 1 directory`; kinds that are not there are left out, but never files.
+/// Returns `3 files, 1 directory`; kinds without entries are left out, except files.
 fn kinds(summary: &Summary) -> String {
     let mut kinds = vec![count(summary.files_done, "file", "files")];
     if summary.directories_done > 0 {
@@ -129,7 +130,7 @@ fn failed(ending: &Ending) -> String {
     }
 }
 
-/// One hint for each kind of failure that has one.
+/// Returns one hint for each kind of failure that has one.
 fn hint_lines(ending: &Ending) -> impl Iterator<Item = String> {
     ending
         .tally
@@ -138,7 +139,7 @@ fn hint_lines(ending: &Ending) -> impl Iterator<Item = String> {
         .filter_map(|(kind, _)| kind.hint().map(|hint| format!("hint: {kind}: {hint}")))
 }
 
-/// Only where the data left the host.
+/// Returns the protection of the data, if it left the host.
 fn protection_line(ending: &Ending) -> Option<String> {
     let connection = ending.tally.connection.filter(|_| ending.summary.entries_done() > 0)?;
     let level = match connection.protection? {
@@ -155,7 +156,7 @@ fn protection_line(ending: &Ending) -> Option<String> {
     };
     let seal = connection.cipher.map(|cipher| format!(", sealed with {cipher}")).unwrap_or_default();
     let check = match ending.checksum {
-        // A seal, or what ssh and TLS do, is a check.
+        // A seal is a check, and so is the protection of ssh and TLS.
         Checksum::None if connection.protection > Some(Protection::Clear) => String::new(),
         Checksum::None => ", not checked".into(),
         checksum => format!(", checked with {checksum}"),
@@ -197,7 +198,7 @@ pub mod tests {
         Connection { streams: 2, transport, protection, cipher: None }
     }
 
-    /// A transfer that reached its end after two seconds, over two connections.
+    /// Returns the end of a transfer that was complete after two seconds, over two connections.
     pub fn ending(summary: Summary) -> Ending {
         Ending {
             exit: Exit::Complete,
@@ -309,7 +310,7 @@ pub mod tests {
                 "hint: run again, this command would copy into copy; with -T it goes to copy each time",
             ]
         );
-        // That goes on with the same.
+        // A partial copy resumes to the same place.
         ending.exit = Exit::Partial;
         assert_eq!(lines(&ending).len(), 1);
     }

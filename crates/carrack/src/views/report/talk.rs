@@ -1,7 +1,8 @@
-//! What people read on stderr: failures and notices as they happen, progress on a terminal, the summary at the end.
+//! The text on stderr for people: failures and notices at once, progress on a terminal, the summary at the
+//! end.
 //!
-//! Nothing that another machine sent reaches the terminal as it is: paths are escaped, texts lose their control
-//! characters. Each failure is told once; a flood of them is cut at the limit and counted.
+//! Text from another machine never reaches the terminal unchanged: paths are escaped, texts lose their
+//! control characters. Each failure is reported once; a flood of failures is cut at the limit and counted.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -14,10 +15,10 @@ use super::{Ending, View, summary, targets};
 use crate::exit::Exit;
 use crate::trouble::tame;
 
-/// How much is told.
+/// The amount of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Volume {
-    /// Only why the transfer as a whole ended; the rest is told elsewhere (`--json`).
+    /// Only the reason why the transfer as a whole ended; `--json` reports the rest.
     Errors,
     /// Failures too (`--quiet`).
     Quiet,
@@ -36,17 +37,17 @@ pub struct TalkView<W: Write + Send> {
 }
 
 impl<W: Write + Send> TalkView<W> {
-    /// With a bar on a terminal, without elsewhere.
+    /// Creates a view: with a bar on a terminal, without elsewhere.
     pub fn new(out: W, volume: Volume, bar: Option<Bar>) -> TalkView<W> {
         TalkView { out, volume, bar, failures_listed: 0 }
     }
 
-    /// Where it writes.
+    /// Returns the writer.
     pub fn out(&mut self) -> &mut W {
         &mut self.out
     }
 
-    /// Nobody can be told of an error on stderr, so it is no error.
+    /// Writes a line. An error on stderr can't be reported and is ignored.
     fn say(&mut self, line: &str) {
         let out = &mut self.out;
         let mut write = || drop(writeln!(out, "{line}"));
@@ -111,7 +112,7 @@ impl<W: Write + Send> View for TalkView<W> {
     }
 
     fn end(&mut self, ending: &Ending) -> io::Result<()> {
-        // Dropping the bar takes it off the terminal.
+        // Dropping the bar removes it from the terminal.
         self.bar = None;
         if self.volume >= Volume::Normal && !is_told_by_troubles(ending) {
             summary::lines(ending).iter().for_each(|line| self.say(line));
@@ -131,7 +132,7 @@ impl<W: Write + Send> View for TalkView<W> {
     }
 }
 
-/// Whether a summary would only repeat that nothing was copied.
+/// Returns true if a summary would only repeat that nothing was copied.
 fn is_told_by_troubles(ending: &Ending) -> bool {
     ending.exit == Exit::Nothing && !ending.troubles.is_empty() && ending.summary.entries_failed == 0
 }

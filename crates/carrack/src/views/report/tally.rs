@@ -1,24 +1,24 @@
-//! What the events of a transfer add up to, beside the engine's own counts.
+//! Sums of a transfer's events, besides the engine's own counts.
 
 use carrack_model::{Arrival, Cipher, Event, FailureKind, Notice, Protection, Side, TargetReport};
 
-/// How the data travelled.
+/// The connection of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connection {
-    /// Data connections; 0 if there are none of their own.
+    /// Data connections; 0 if the data shares the control channel, or is local.
     pub streams: u32,
-    /// The engine's word: `tcp`, `ssh pipe`, `tls`, `local`; `direct` or `relay` between two far hosts.
+    /// The engine's name: `tcp`, `ssh pipe`, `tls`, `local`; `direct` or `relay` between two far hosts.
     pub transport: &'static str,
-    /// What kept strangers from the data; nothing where it did not leave the host.
+    /// The protection level; `None` where the data did not leave the host.
     pub protection: Option<Protection>,
-    /// The algorithm, where carrack sealed it.
+    /// The algorithm, if carrack sealed the data.
     pub cipher: Option<Cipher>,
 }
 
-/// Sums of events; bounded, whatever comes.
+/// Sums of events; bounded for any number of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Where the sources go.
+    /// The place of the sources at the destination.
     pub arrival: Option<Arrival>,
     /// The last connection that was announced.
     pub connection: Option<Connection>,
@@ -34,9 +34,9 @@ pub struct Tally {
     pub failed_by_kind: Vec<(FailureKind, u64)>,
     /// Owners, modes, attributes and the like that an end could not keep.
     pub lost: u64,
-    /// Bytes were moved, or entries made.
+    /// True if bytes were moved, or entries made.
     pub has_moved: bool,
-    /// The storage targets of either end as last told.
+    /// The last reports on the storage targets of either end.
     pub targets: Vec<(Side, Vec<TargetReport>)>,
 }
 
@@ -44,7 +44,8 @@ impl Tally {
     /// Counts one event.
     pub fn add(&mut self, event: &Event) {
         match event {
-            // What a session after it finds is what this one has made.
+            // The first session's report holds: a later session finds the destination that the first has
+            // made.
             Event::Placed(arrival) => drop(self.arrival.get_or_insert_with(|| arrival.clone())),
             Event::Progress(progress) => {
                 self.has_moved |=

@@ -7,10 +7,10 @@ use carrack_model::{Side, TargetReport, escape};
 use crate::size;
 use crate::views::table::Table;
 
-/// Targets of one end that are shown one by one.
+/// Most targets of one end that are shown one by one.
 const SHOWN_MAX: usize = 64;
 
-/// A table of one end's targets, a line each; nothing if there are none.
+/// Returns a table of one end's targets, a line each; empty without targets.
 pub fn lines(side: Side, targets: &[TargetReport]) -> Vec<String> {
     if targets.is_empty() {
         return Vec::new();
@@ -35,7 +35,7 @@ pub fn lines(side: Side, targets: &[TargetReport]) -> Vec<String> {
     lines
 }
 
-/// For one object of 1 MiB.
+/// Formats the time of one object of 1 MiB.
 fn time(us: u64) -> String {
     match us {
         0 => "-".to_owned(),

@@ -1,18 +1,22 @@
 //! `carrack topo --json`: one object on stdout. Field names are stable; new ones may come.
 //!
-//! | field | what |
+//! | field | content |
 //! | --- | --- |
-//! | `origin`, `name` | `hwloc` or `sysfs` for this machine, `xml` or `synthetic`; the file or description, else null |
+//! | `origin` | `hwloc` or `sysfs` for this machine, `xml` or `synthetic` |
+//! | `name` | the file or description, else null |
 //! | `sockets` | `socket` (the kernel's number), `nodes` (numbers), `cpus` |
 //! | `nodes` | `node`, `socket`, `cpus`, `memory_bytes` (null if unknown) |
-//! | `cores` | `cpus`, `socket`, `node` (nearest with memory), `cache` (equal: shared), `capacity` (fastest: 1024) |
+//! | `cores` | `cpus`, `socket`, `node` (nearest with memory), `cache` (equal: shared), `capacity` |
 //! | `devices` | `name`, `kind` (`nic`, `disk`, `rdma`), `nodes` (numbers), `pci`, `controller` |
-//! | `distances` | the firmware's, in the order of `nodes`; null if it tells none |
-//! | `costs` | `origin` (`distances`, `assumed`, `measured`, `given`), `memory`: rows are the cores' nodes, columns the memory's |
-//! | `measured` | null, or `mb_per_s`, `latency_ns` as `costs.memory`, and `ways`: `way`, `pairs`, `mb_per_s`, `latency_ns` |
+//! | `distances` | the firmware's, in the order of `nodes`; null without any |
+//! | `costs` | `origin` (`distances`, `assumed`, `measured`, `given`), `memory` |
+//! | `measured` | null, or `mb_per_s`, `latency_ns` as `costs.memory`, and `ways` |
 //! | `placement` | `scheme`, `reasons`, `lanes` |
 //! | a lane | `socket`, `memory_nodes`, `nic`, `disks`, `comm`, `master`, `io` (a list) |
 //! | a seat | `cpus` (empty: anywhere), `device`, `cost` |
+//! | a way | `way`, `pairs`, `mb_per_s`, `latency_ns` |
+//!
+//! The fastest core has the capacity 1,024. In `memory`, rows are the cores' nodes, columns the memory's.
 
 use std::io::{self, Write};
 

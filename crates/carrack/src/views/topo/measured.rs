@@ -1,21 +1,22 @@
-//! What each node's memory gives to each node's cores, measured here (N5), and its summary by the kind of the way.
+//! The speed of each node's memory from each node's cores, measured (N5), and its summary by the kind of the
+//! way.
 
 use carrack_machine::{CpuSet, Topology, measure_memory};
 use serde::Serialize;
 
 use crate::trouble::Trouble;
 
-/// Rows are positions of nodes whose cores read, columns positions of nodes whose memory is read; empty rows are of nodes
-/// without cores.
+/// Rows are positions of nodes whose cores read, columns positions of nodes whose memory is read; rows of
+/// nodes without cores are empty.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
-    /// What one thread reads in sequence, in MB/s (10^6 bytes).
+    /// Sequential reading by one thread, in MB/s (10^6 bytes).
     pub mb_per_s: Vec<Vec<f64>>,
-    /// One read that depends on the one before, in ns.
+    /// Time of a read that depends on the read before, in ns.
     pub latency_ns: Vec<Vec<f64>>,
 }
 
-/// Ways of one kind: how many pairs of nodes, and their means; with its fields as `--json` has them.
+/// Ways of one kind: the number of pairs of nodes, and their means; with its fields as `--json` has them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Way {
     /// Its name: `local`, `same socket` or `other socket`.
@@ -30,7 +31,7 @@ pub struct Way {
 }
 
 impl Measured {
-    /// Measures this machine. Some tenths of a second for each pair of nodes.
+    /// Measures this machine, which takes some tenths of a second for each pair of nodes.
     pub fn here(topology: &Topology) -> Result<Measured, Trouble> {
         let readers: Vec<usize> =
             (0..topology.nodes.len()).filter(|&node| topology.has_cores(node)).collect();
@@ -50,12 +51,12 @@ impl Measured {
         Ok(measured)
     }
 
-    /// Nothing measured on so many nodes.
+    /// Creates empty measurements of this number of nodes.
     pub fn empty(nodes: usize) -> Measured {
         Measured { mb_per_s: vec![Vec::new(); nodes], latency_ns: vec![Vec::new(); nodes] }
     }
 
-    /// The table of N5; kinds that the machine does not have are left out.
+    /// Returns the table of N5; kinds that the machine does not have are left out.
     pub fn ways(&self, topology: &Topology) -> Vec<Way> {
         let kind = |from: usize, to: usize| match (from == to, topology.same_socket(from, to)) {
             (true, _) => "local",
@@ -119,7 +120,7 @@ mod tests {
         let topology = Topology::this_machine();
         match Measured::here(&topology) {
             Ok(measured) => assert!(measured.ways(&topology)[0].mb_per_s > 0.0),
-            // A container may have too little memory for it.
+            // A container may have too little memory to measure.
             Err(trouble) => assert!(trouble.message.starts_with("measuring: ")),
         }
     }

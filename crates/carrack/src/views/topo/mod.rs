@@ -1,7 +1,7 @@
-//! What `carrack topo` shows: a machine, and a placement on it.
+//! The report of `carrack topo`: a machine, and a placement on it.
 //!
-//! `tree.rs` writes it for people, `json.rs` for machines, `svg.rs` draws it, `measured.rs` measures memory (N5),
-//! `occupants.rs` says who sits where.
+//! `tree.rs` writes it for people, `json.rs` for programs, `svg.rs` draws it, `measured.rs` measures memory
+//! (N5), `occupants.rs` finds the threads of each core.
 
 mod json;
 mod measured;
@@ -23,16 +23,16 @@ pub use measured::Measured;
 pub struct Report {
     /// The machine.
     pub topology: Topology,
-    /// What is planned on it.
+    /// The placement of threads and buffers.
     pub placement: Placement,
-    /// What it was planned with.
+    /// The costs that the placement is based on.
     pub costs: Costs,
-    /// What was measured, if it was.
+    /// The measurements, if there were any.
     pub measured: Option<Measured>,
 }
 
 impl Report {
-    /// What the machine is called.
+    /// Returns the name of the machine.
     fn title(&self) -> String {
         match &self.topology.origin {
             Origin::Hwloc => "this machine".to_owned(),
@@ -42,7 +42,7 @@ impl Report {
         }
     }
 
-    /// How much of what it has.
+    /// Returns the numbers of sockets, nodes, cores and CPUs.
     fn size(&self) -> String {
         let Topology { sockets, nodes, cores, .. } = &self.topology;
         let cpus = self.topology.cpus().len();
@@ -56,14 +56,15 @@ impl Report {
     }
 }
 
-/// The interface of the default route, if its place is known (proc(5), `/proc/net/route`; `ipv6_route` is not asked).
+/// Returns the interface of the default route, if its place is known (proc(5), `/proc/net/route`;
+/// `ipv6_route` is not read).
 pub fn default_nic(topology: &Topology) -> Option<String> {
     let table = fs::read_to_string("/proc/net/route").ok()?;
     let name = interface_of_default_route(&table)?;
     topology.device(name).map(|device| device.name.clone())
 }
 
-/// Columns: interface, destination, ...; the destination of the default route is 0.
+/// Parses columns: interface, destination, ...; the destination of the default route is 0.
 fn interface_of_default_route(table: &str) -> Option<&str> {
     let routes = table.lines().skip(1).map(|line| line.split_ascii_whitespace());
     routes

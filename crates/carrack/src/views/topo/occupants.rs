@@ -1,20 +1,20 @@
-//! Who sits on which core.
+//! The threads on each core.
 
 use carrack_machine::{LanePlacement, Placement, Seat, Topology};
 
-/// What a thread does.
+/// The role of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// The connections.
+    /// Serves the connections.
     Comm,
-    /// The scan.
+    /// Runs the scan.
     Master,
-    /// Reading or writing.
+    /// Reads or writes storage.
     Io,
 }
 
 impl Role {
-    /// As it is printed.
+    /// Returns the name that is printed.
     pub fn name(self) -> &'static str {
         match self {
             Role::Comm => "comm",
@@ -29,14 +29,14 @@ impl Role {
 pub struct Occupant<'a> {
     /// Its lane.
     pub lane: usize,
-    /// What it does.
+    /// Its role.
     pub role: Role,
-    /// Where it sits, and what that costs.
+    /// Its cores, and their cost.
     pub seat: &'a Seat,
 }
 
 impl Occupant<'_> {
-    /// "comm, 1.20 from ib0".
+    /// Returns a text such as "comm 1.20 from ib0".
     pub fn text(&self) -> String {
         let cost = self.seat.device.as_ref().zip(self.seat.cost);
         let cost = cost.map(|(device, cost)| format!(" {cost:.2} from {device}"));
@@ -44,14 +44,14 @@ impl Occupant<'_> {
     }
 }
 
-/// A lane's threads.
+/// Returns a lane's threads.
 pub fn of_lane(lane: usize, placement: &LanePlacement) -> impl Iterator<Item = Occupant<'_>> {
     let control = [(Role::Comm, &placement.comm), (Role::Master, &placement.master)];
     let io = placement.io.iter().map(|seat| (Role::Io, seat));
     control.into_iter().chain(io).map(move |(role, seat)| Occupant { lane, role, seat })
 }
 
-/// By position of the core: the threads that are bound to it.
+/// Returns for each core, by position, the threads that are bound to it.
 pub fn by_core<'a>(topology: &Topology, placement: &'a Placement) -> Vec<Vec<Occupant<'a>>> {
     let mut cores = vec![Vec::new(); topology.cores.len()];
     let lanes = placement.lanes.iter().enumerate();
@@ -65,7 +65,7 @@ pub fn by_core<'a>(topology: &Topology, placement: &'a Placement) -> Vec<Vec<Occ
     cores
 }
 
-/// Lanes whose buffer lies on a node, by the kernel's number.
+/// Returns the lanes whose buffer lies on a node, by the kernel's number.
 pub fn lanes_on(placement: &Placement, node: u32) -> Vec<usize> {
     let lanes = placement.lanes.iter().enumerate();
     lanes.filter(|(_, lane)| lane.memory.contains(node)).map(|(lane, _)| lane).collect()

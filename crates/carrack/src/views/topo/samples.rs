@@ -4,8 +4,8 @@ use carrack_machine::{Costs, Request, Topology, place};
 
 use super::Report;
 
-/// Two sockets: a node with two cores of two threads and a NIC; a node with two cores and a disk. A third node has memory
-/// only. Names that have to be escaped.
+/// Two sockets: a node with two cores of two threads and a NIC; a node with two cores and a disk. A third
+/// node has memory only. Some names need escapes.
 const SMALL: &str = r#"<topology version="2.0">
   <object type="Machine" cpuset="0x3f" nodeset="0x7">
     <object type="Package" os_index="0" cpuset="0x0f" nodeset="0x1">
@@ -26,7 +26,7 @@ const SMALL: &str = r#"<topology version="2.0">
   </object>
 </topology>"#;
 
-/// The machine with a lane on each socket.
+/// Returns the machine with a lane on each socket.
 pub fn small() -> Report {
     let topology = Topology::from_xml(SMALL, "small.xml").unwrap();
     let nic = Some("eth0".to_owned());
@@ -35,7 +35,7 @@ pub fn small() -> Report {
     with(topology, &request)
 }
 
-/// The same with nothing bound.
+/// Returns the machine with nothing bound.
 pub fn free() -> Report {
     let topology = Topology::from_xml(SMALL, "small.xml").unwrap();
     with(topology, &Request { io_threads: 3, scheme: carrack_machine::Scheme::Off, ..Request::default() })

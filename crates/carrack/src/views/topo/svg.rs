@@ -1,5 +1,5 @@
-//! `carrack topo --svg`: sockets, their nodes, cores in the colours of the lanes that sit on them, memory with buffers,
-//! devices at their nodes; below it what the colours mean, and why it is so.
+//! `carrack topo --svg`: sockets, their nodes, cores in the colours of their lanes, memory with buffers,
+//! devices at their nodes; below it the legend, and the reasons.
 
 use std::collections::BTreeSet;
 
@@ -26,8 +26,8 @@ const PALE: &str = "#8a8a8a";
 const PANEL: &str = "#f2f3f5";
 const PAPER: &str = "#ffffff";
 
-/// Colours that people who don't tell red from green tell apart (after Okabe and Ito, dark
-/// enough for white words); lanes take them in turn.
+/// Colours that colour-blind people can tell apart (after Okabe and Ito, dark enough for white words); lanes
+/// take them in turn.
 const LANE_COLOURS: [&str; 8] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#3b9ad6", "#a87800", "#7d5fb2", "#5f5f5f"];
 
@@ -37,7 +37,7 @@ const IO_OPACITY: f64 = 0.35;
 const SMALL: Font<'static> = Font { size: 9.0, ..TEXT };
 
 impl Report {
-    /// The picture.
+    /// Returns the picture.
     pub fn picture(&self) -> String {
         let mut drawing = Drawing {
             report: self,
@@ -77,7 +77,7 @@ impl Drawing<'_> {
         self.reasons(below);
     }
 
-    /// In a grid; gives the place below.
+    /// Draws the sockets in a grid; returns the point below.
     fn sockets(&mut self, at: Point) -> Point {
         let sockets: Vec<Vec<Tile>> =
             (0..self.report.topology.sockets.len()).map(|socket| self.tiles(socket)).collect();
@@ -144,7 +144,7 @@ impl Drawing<'_> {
         self.canvas.area(area, panel(PANEL), "");
         let name = format!("socket {}", self.report.topology.sockets[position].id);
         self.canvas.words(area.at.moved(GAP, 16.0), Font { is_bold: true, ..TEXT }, &name);
-        // As large as its room allows, so that nodes of all sockets are in line.
+        // A node takes all the room that it has, so that nodes of all sockets are in line.
         let columns = columns_for(tiles.len());
         let rows = tiles.len().div_ceil(columns).max(1);
         let width = (area.width - GAP) / columns as f64 - GAP;
@@ -183,7 +183,7 @@ impl Drawing<'_> {
         }
     }
 
-    /// The node's memory; each lane whose buffer lies there has a part of it.
+    /// Draws the node's memory; each lane whose buffer lies there has a part.
     fn memory(&mut self, node: usize, area: Area) {
         let lanes = occupants::lanes_on(&self.report.placement, self.report.topology.nodes[node].id);
         if lanes.is_empty() {
@@ -223,7 +223,7 @@ impl Drawing<'_> {
         );
     }
 
-    /// A NIC that is used has a dark frame, a disk the colour of the lane that has it.
+    /// Draws a device. A NIC in use has a dark frame, a disk the colour of its lane.
     fn chip(&mut self, device: &Device, at: Point) {
         let lanes = &self.report.placement.lanes;
         let reader = lanes.iter().position(|lane| lane.disks.contains(&device.name));
@@ -239,7 +239,7 @@ impl Drawing<'_> {
         self.canvas.words(at.moved(8.0, 14.0), Font { size: 10.5, ..TEXT }, &chip_text(device));
     }
 
-    /// Those without a node of their own; gives the place below.
+    /// Draws devices without a node of their own; returns the point below.
     fn devices_of_many(&mut self, at: Point) -> Point {
         let devices: Vec<Device> =
             self.report.topology.devices.iter().filter(|device| device.nodes.len() != 1).cloned().collect();
@@ -255,7 +255,7 @@ impl Drawing<'_> {
         at.moved(0.0, CHIP_HEIGHT + GAP)
     }
 
-    /// What the marks mean, and the lanes.
+    /// Draws the meaning of the marks, and the lanes.
     fn legend(&mut self, mut at: Point) -> Point {
         let marks = "C: comm, M: master, number: I/O threads, below: the core's first CPU; white: free";
         self.canvas.words(at, TEXT, marks);
@@ -303,7 +303,8 @@ fn colour_of(lane: usize) -> &'static str {
     LANE_COLOURS[lane % LANE_COLOURS.len()]
 }
 
-/// A core's box and the colour of its words. Lanes that share it: the first fills it, the second is its frame.
+/// Returns a core's box and the colour of its words. If lanes share the core, the first fills it, the second
+/// is its frame.
 fn look_of(occupants: &[Occupant<'_>]) -> (Look<'static>, &'static str) {
     let lanes: BTreeSet<usize> = occupants.iter().map(|who| who.lane).collect();
     let mut lanes = lanes.into_iter();
@@ -314,7 +315,7 @@ fn look_of(occupants: &[Occupant<'_>]) -> (Look<'static>, &'static str) {
     (Look { stroke_width: 1.5, ..look }, ink)
 }
 
-/// "C", "M", "CM", "3", "C+3".
+/// Returns "C", "M", "CM", "3" or "C+3".
 fn label_of(occupants: &[Occupant<'_>]) -> String {
     let has = |role: Role| occupants.iter().any(|who| who.role == role);
     let comm = if has(Role::Comm) { "C" } else { "" };
@@ -335,7 +336,7 @@ fn chip_width(device: &Device) -> f64 {
     width_of(&chip_text(device), 10.5) + 16.0
 }
 
-/// Few side by side, many in a square.
+/// Returns the columns of a grid: few boxes are in one row, many in a square.
 fn columns_for(count: usize) -> usize {
     match count {
         0..=2 => count.max(1),

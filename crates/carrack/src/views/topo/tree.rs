@@ -1,4 +1,5 @@
-//! `carrack topo` for people: the machine as a tree, the costs of memory as a table, the lanes, and why.
+//! `carrack topo` for people: the machine as a tree, the costs of memory as a table, the lanes, and the
+//! reasons.
 //!
 //! Names are escaped: a file's can't drive the terminal.
 
@@ -15,10 +16,10 @@ use crate::size;
 use crate::views::quantity::count;
 use crate::views::table::Table;
 
-/// Wider tables of nodes fit no terminal; the JSON has them.
+/// Most nodes of a table: a wider one fits no terminal; the JSON has all.
 const TABLE_NODES_MAX: usize = 16;
 
-/// A line of the tree and what is beneath it.
+/// A line of the tree and the lines below.
 struct Branch {
     text: String,
     twigs: Vec<Branch>,
@@ -31,7 +32,7 @@ impl Branch {
 }
 
 impl Report {
-    /// Writes it.
+    /// Writes the report.
     pub fn write_tree(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "{}: {}", shown(&self.title()), self.size())?;
         write_branches(out, &self.machine(), "")?;
@@ -58,7 +59,7 @@ impl Report {
                 twigs.extend(self.devices(|device| device.nodes == [position]));
                 branches.push(Branch { text: self.node_text(position), twigs });
             } else if !cores.is_empty() {
-                // Its node lies elsewhere: sockets share it, or have no memory.
+                // The node lies elsewhere: sockets share it, or have no memory.
                 let text = format!("cores next to node {}", node.id);
                 branches.push(Branch { text, twigs: cores });
             }
@@ -78,7 +79,7 @@ impl Report {
         format!("node {}{memory}{without}{}", node.id, lanes.concat())
     }
 
-    /// A line for each core in use; those between them that are not are one.
+    /// Returns a line for each core in use, and one for each run of free cores between them.
     fn cores_of(&self, socket: usize, node: usize, occupants: &[Vec<Occupant<'_>>]) -> Vec<Branch> {
         let cores = self.topology.cores.iter().enumerate();
         let cores: Vec<(usize, &Core)> =
@@ -190,7 +191,7 @@ fn by_role(lane: usize, placement: &LanePlacement) -> Vec<(Role, Vec<Occupant<'_
     roles.into_iter().map(|role| (role, of_role(role).collect())).collect()
 }
 
-/// The CPUs in the order of the threads, and the range of their costs.
+/// Returns the CPUs in the order of the threads, and the range of their costs.
 fn seats_text(threads: &[Occupant<'_>]) -> String {
     if threads.iter().all(|thread| thread.seat.cpus.is_empty()) {
         return format!("{} anywhere", count(threads.len() as u64, "thread", "threads"));

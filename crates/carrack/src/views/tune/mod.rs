@@ -1,29 +1,29 @@
-//! What tuners have found out; `svg.rs` draws the curves.
+//! The records of tuners; `svg.rs` draws the curves.
 //!
 //! With `--json` one object a line for each workload; field names are stable, new ones may come:
 //!
-//! | field | what |
+//! | field | content |
 //! | --- | --- |
 //! | `source`, `sink` | the names of the sites |
 //! | `size` | `small`, `mixed`, `large`: of the files, on the average |
-//! | `found` | when, in Unix seconds |
-//! | `settled` | whether nothing promised more |
-//! | `bytes_per_s` | what the values bring; 0 where the throughput had just become another one |
-//! | `values` | `readers`, `streams`, `writers`: with which a session begins |
+//! | `found` | Unix seconds |
+//! | `settled` | true if no other values promised more |
+//! | `bytes_per_s` | the throughput with the values; 0 if it had just changed |
+//! | `values` | `readers`, `streams`, `writers`: those with which a session begins |
 //! | `curves` | for each of these a list of points |
 //!
 //! A point:
 //!
-//! | field | what |
+//! | field | content |
 //! | --- | --- |
-//! | `value` | the knob's |
-//! | `present` | whether it is the one in `values` |
-//! | `current` | whether nothing else has changed since |
-//! | `bytes_per_s` | what it brings and keeps up: the least of the three stages |
-//! | `read`, `sent`, `written` | what the stages move, in bytes per second |
+//! | `value` | the setting's |
+//! | `present` | true for the value in `values` |
+//! | `current` | true if nothing else has changed since |
+//! | `bytes_per_s` | the sustained throughput: the least of the three stages |
+//! | `read`, `sent`, `written` | the rates of the stages, in bytes per second |
 //! | `deviation` | the samples' standard deviation in bytes per second, null for a single one |
 //! | `loss` | the part that was sent again, 0 to 1 |
-//! | `samples` | how many |
+//! | `samples` | the number of samples |
 
 mod svg;
 
@@ -43,21 +43,21 @@ const LEGEND: &str = "
 outdated: seen before something else had changed.
 ";
 
-/// What is known, workload by workload.
+/// The records, workload by workload.
 pub struct Report {
     /// Not empty.
     pub known: Vec<Known>,
-    /// Whether people are told each value that was seen, and not only the best.
+    /// True if people see each value that was measured, and not only the best.
     pub with_curves: bool,
 }
 
 impl Report {
-    /// For programs.
+    /// Writes the records for programs.
     pub fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
         write_lines(self.known.iter().map(whole), out)
     }
 
-    /// For people: a line for each workload, or the curves of each.
+    /// Writes the records for people: a line for each workload, or the curves of each.
     pub fn write_table(&self, out: &mut dyn Write) -> io::Result<()> {
         if !self.with_curves {
             return self.write_list(out);
@@ -128,7 +128,7 @@ fn add_curve(record: &TunerRecord, knob: Knob, table: &mut Table) {
     }
 }
 
-/// As the records have it.
+/// Returns the name in the records.
 fn size_name(size: SizeClass) -> &'static str {
     match size {
         SizeClass::Small => "small",
@@ -137,7 +137,7 @@ fn size_name(size: SizeClass) -> &'static str {
     }
 }
 
-/// When.
+/// Returns the time of the record.
 fn found(record: &TunerRecord) -> String {
     show_moment(i64::try_from(record.at_s).unwrap_or(i64::MAX))
 }
@@ -146,7 +146,8 @@ fn megabytes(bytes_per_s: f64) -> String {
     format!("{:.1}", bytes_per_s / 1e6)
 }
 
-/// What the values bring, in MB/s. Zero is none: the session has ended when the throughput had just become another one.
+/// Returns the throughput with the values, in MB/s. Zero means unknown: the session ended when the throughput
+/// had just changed.
 fn brings(record: &TunerRecord) -> String {
     match record.bytes_per_s {
         0 => "?".to_owned(),
@@ -154,12 +155,12 @@ fn brings(record: &TunerRecord) -> String {
     }
 }
 
-/// The samples' standard deviation, in bytes per second. One sample has none.
+/// Returns the samples' standard deviation, in bytes per second; `None` for a single sample.
 fn deviation(point: &CurvePoint) -> Option<f64> {
     (point.samples > 1).then(|| point.variance.max(0.0).sqrt())
 }
 
-/// Whether it is the value that a session would begin with.
+/// Returns true if a session would begin with this value.
 fn is_present(record: &TunerRecord, knob: Knob, point: &CurvePoint) -> bool {
     record.values[knob] == point.value
 }
@@ -241,7 +242,7 @@ mod tests {
         CurvePoint { value, rates, variance: 4e12, loss: 0.0, samples, at, is_current }
     }
 
-    /// Between `a` and `b`: readers were tried, streams were seen, writers are the user's.
+    /// Returns a record between `a` and `b`: readers were tried, streams were seen, writers are the user's.
     pub(super) fn found(size: SizeClass) -> Known {
         let readers = vec![
             point(4, 50.0, 9, false),

@@ -1,5 +1,6 @@
-//! `carrack tune show --svg`: for each workload a row of panels, one for each knob: throughput over its value, the present
-//! point marked. Values are on a scale of doublings, as the tuner tries them; the panels of a row have the same rates.
+//! `carrack tune show --svg`: for each workload a row of panels, one for each setting: throughput over its
+//! value, the present point marked. Values are on a scale of doublings, as the tuner tries them; the panels
+//! of a row have the same rates.
 
 use carrack_plan::tuner::{CurvePoint, Knob};
 
@@ -9,33 +10,33 @@ use crate::views::canvas::{Area, BLUE, Canvas, Font, GRID, Look, MIDDLE, ORANGE,
 
 const MARGIN: f64 = 20.0;
 
-/// Left of the first panel: the rates.
+/// Width of the labels with the rates, to the left of the first panel.
 const LABELS: f64 = 95.0;
 
 const WIDTH: f64 = 250.0;
 const HEIGHT: f64 = 170.0;
 const GAP: f64 = 30.0;
 
-/// Above the panels: who, and which knob.
+/// Height of the title and the names of the settings, above the panels.
 const HEAD: f64 = 62.0;
 
-/// A row with its values and some room.
+/// Height of a row with its values and some room.
 const ROW: f64 = HEAD + HEIGHT + 50.0;
 
-/// From a panel's edge to its first value.
+/// Distance from a panel's edge to its first value.
 const INSET: f64 = 18.0;
 
-/// Nearer values share one number.
+/// Least distance of two numbers; of nearer values only one has a number.
 const NUMBER_WIDTH: f64 = 26.0;
 
-/// Lines across it.
+/// Horizontal lines in a panel.
 const LEVELS: i32 = 4;
 
 const MEASURED: &str = BLUE;
 const PRESENT: &str = ORANGE;
 
 impl Report {
-    /// The picture.
+    /// Returns the picture.
     pub fn picture(&self) -> String {
         let mut canvas = Canvas::default();
         for (number, known) in self.known.iter().enumerate() {
@@ -67,7 +68,7 @@ fn draw_row(canvas: &mut Canvas, known: &Known, top: f64) {
     }
 }
 
-/// The rate at the upper edge: of the highest point, with how far its samples deviate.
+/// Returns the rate at the upper edge: the highest point, plus the deviation of its samples.
 fn most(known: &Known) -> f64 {
     let points = Knob::ALL.into_iter().flat_map(|knob| &known.record.curves[knob]);
     let upper = points.map(|point| point.bytes_per_s() + deviation(point).unwrap_or(0.0));
@@ -75,7 +76,7 @@ fn most(known: &Known) -> f64 {
     if most > 0.0 { most * 1.05 } else { 1.0 }
 }
 
-/// One knob's curve.
+/// The curve of one setting.
 struct Panel<'a> {
     canvas: &'a mut Canvas,
     known: &'a Known,
@@ -129,7 +130,7 @@ impl<'a> Panel<'a> {
         }
     }
 
-    /// A line through what still counts; what does not stands beside it.
+    /// Draws a line through the current points; outdated ones are dots without it.
     fn curve(&mut self) {
         let place = |panel: &Panel<'_>, point: &CurvePoint| Point {
             x: panel.x(point.value),
@@ -155,7 +156,8 @@ impl<'a> Panel<'a> {
         }
     }
 
-    /// Beneath the panel; of values that are too near to each other, the present one or the least.
+    /// Writes the values below the panel; of values that are too near to each other, the present or the
+    /// least.
     fn numbers(&mut self) {
         let present = self.known.record.values[self.knob];
         let mut taken = vec![self.x(present)];
@@ -222,7 +224,7 @@ mod tests {
         for title in ["readers: 16<", "streams: 2<", "writers: 12<"] {
             assert!(picture.contains(title), "{title}: {picture}");
         }
-        // Two points that are present, and one in the legend.
+        // Two present points, and one in the legend.
         assert_eq!(picture.matches("rx=\"6\" fill=\"#d55e00\"").count(), 3);
         assert_eq!(picture.matches("<title>").count(), 5);
         assert!(picture.contains("<title>4 readers: 50.0 ± 2.0 MB/s, samples: 9, outdated</title>"));
@@ -249,7 +251,7 @@ mod tests {
             .collect();
         let right = MARGIN + LABELS + 3.0 * WIDTH + 2.0 * GAP;
         assert!(places.iter().all(|place| (MARGIN..=right).contains(place)), "{places:?}");
-        // The numbers of 256 values don't lie on each other.
+        // The numbers of 256 values don't overlap.
         let row = picture.rsplit("readers: 16<").next().unwrap();
         let numbers = row.split("streams: 2<").next().unwrap().matches("text-anchor=\"middle\"").count();
         assert!((4..12).contains(&numbers), "{numbers}");
