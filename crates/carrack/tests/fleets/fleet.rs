@@ -3,7 +3,7 @@
 //!
 //! | variable | meaning |
 //! | --- | --- |
-//! | `CARRACK_FLEET_GIB` | sum of the large files, in GiB; 8 by default. Less lowers rates, not the number of chunks |
+//! | `CARRACK_FLEET_GIB` | GiB of all large files; 8 by default. Less lowers the rates, not the chunks |
 //! | `CARRACK_ILL` | only the kinds of ill movers whose names contain this |
 //! | `CARRACK_BIN` | the program under test, in the place of this build's |
 //!
