@@ -1,4 +1,5 @@
-//! A large directory is held by neither end, however slow the caller is. The only test of its program, which it measures.
+//! Neither end holds a large directory in memory, however slow the caller is. This binary has no other test,
+//! as the test measures its process.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,7 +16,7 @@ use common::*;
 
 const ENTRIES: usize = 20_000;
 
-/// What either end held of so many names would be more than this.
+/// If either end held all names, memory would grow by more than this.
 const GROWTH_KIB_MAX: u64 = 2 << 10;
 
 fn memory_kib(field: &str) -> u64 {
@@ -50,7 +51,7 @@ fn a_large_directory_takes_no_memory() {
     (0..ENTRIES).for_each(|n| drop(fs::File::create(dir.path().join(format!("{n:0200}"))).unwrap()));
     let small = tempfile::tempdir().unwrap();
     (0..600).for_each(|n| drop(fs::File::create(small.path().join(format!("{n:0200}"))).unwrap()));
-    // What a session takes anyway.
+    // The memory of any session is allocated before the measurement.
     assert_eq!(list(small.path()), 600);
     // Resets the peak (proc_pid_clear_refs(5)).
     fs::write("/proc/self/clear_refs", "5").unwrap();

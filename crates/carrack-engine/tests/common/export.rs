@@ -1,4 +1,4 @@
-//! A house with one export, `/data`, as a daemon has it.
+//! A [`House`] with one export, `/data`, as in a daemon.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

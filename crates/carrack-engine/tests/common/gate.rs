@@ -1,5 +1,6 @@
-//! Two real ends with a gate between them: it holds the sink's answers back, so that the source stands still with files
-//! announced and only as much read as the sink's credits and its own pool allow. Then the test changes them.
+//! Two real ends with a gate between them. The gate holds the sink's answers back: the source stops with its
+//! files announced, and has read only as far as the sink's credits and its own pool allow. Then the test
+//! changes the files.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -14,7 +15,7 @@ use carrack_wire::{FrameHeader, FrameKind, HEADER_BYTES, PREAMBLE_BYTES};
 
 use super::{Recorder, Way, channel, peer, serve_any, wait_until};
 
-/// Closed until the test opens it; closes again with every further large file that the source announces.
+/// Closed until the test opens it; it closes again when the source announces another large file.
 #[derive(Default)]
 pub struct Gate {
     state: Mutex<State>,
@@ -29,17 +30,17 @@ struct State {
 }
 
 impl Gate {
-    /// Waits until the source stands still, for the `round`th time.
+    /// Waits until the source has stopped for the `round`th time.
     pub fn wait(&self, round: usize) {
         wait_until("the source stands still", || {
             let state = self.state.lock().unwrap();
             state.is_holding && state.files_announced.max(1) >= round
         });
-        // Objects whose credits it has are read meanwhile.
+        // Meanwhile the source reads the objects for which it has credits.
         thread::sleep(Duration::from_millis(200));
     }
 
-    /// Opens it for the `round`th time.
+    /// Opens the gate for the `round`th time.
     pub fn open(&self, round: usize) {
         self.state.lock().unwrap().permitted = round;
         self.changed.notify_all();
@@ -60,7 +61,7 @@ impl Gate {
         }
     }
 
-    /// Hands on what one end says, frame by frame.
+    /// Forwards the frames of one direction.
     fn forward(&self, from: OwnedFd, to: OwnedFd) -> std::io::Result<()> {
         let (mut from, mut to) = (File::from(from), File::from(to));
         let mut preamble = [0; PREAMBLE_BYTES];

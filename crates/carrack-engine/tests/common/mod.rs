@@ -1,4 +1,4 @@
-//! Trees to copy, and ways to copy and compare them.
+//! Trees for the tests, and functions that copy and compare them.
 #![allow(dead_code, clippy::unwrap_used)]
 
 pub mod export;
@@ -25,7 +25,7 @@ use carrack_engine::{
 };
 use carrack_model::{EntryFailure, Event, FailureKind, Fidelity, Protection, TransferSpec};
 
-/// Keeps all events.
+/// An observer that keeps all events.
 #[derive(Default)]
 pub struct Recorder(pub Mutex<Vec<Event>>);
 
@@ -40,7 +40,7 @@ impl Recorder {
         self.0.lock().unwrap().clone()
     }
 
-    /// Kinds and last names of what failed, in order.
+    /// Returns the kinds and the last names of the failures, in order.
     pub fn failed(&self) -> Vec<(FailureKind, String)> {
         let failed = |event: &Event| match event {
             Event::Failed(EntryFailure { path, kind, .. }) => {
@@ -63,7 +63,7 @@ impl Recorder {
     }
 }
 
-/// How a test connects the two ends.
+/// The connection of the two ends in a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     Local,
@@ -76,7 +76,7 @@ pub const WAYS: [Way; 3] = [Way::Local, Way::Push, Way::Pull];
 pub fn transfer(sources: &[&Path], destination: &Path) -> Transfer {
     Transfer {
         spec: TransferSpec { recursive: true, ..TransferSpec::default() },
-        // Trees are compared with their modes, whatever the umask is.
+        // Trees are compared with their modes, with any umask.
         settings: Settings {
             pool_bytes: 32 << 20,
             fidelity: Fidelity { perms: true, ..Fidelity::default() },
@@ -90,19 +90,19 @@ pub fn transfer(sources: &[&Path], destination: &Path) -> Transfer {
     }
 }
 
-/// Two descriptors that lead to each other.
+/// Returns both ends of a channel of two pipes, each as input and output.
 pub fn channel() -> ((OwnedFd, OwnedFd), (OwnedFd, OwnedFd)) {
     let (a_in, b_out) = std::io::pipe().unwrap();
     let (b_in, a_out) = std::io::pipe().unwrap();
     ((a_in.into(), a_out.into()), (b_in.into(), b_out.into()))
 }
 
-/// The caller's way over such a channel.
+/// Returns the initiator's [`Peer`] over such a channel.
 pub fn peer((input, output): (OwnedFd, OwnedFd)) -> Peer {
     Peer::over_pipes(input, output, "127.0.0.1".into())
 }
 
-/// Answers over such a channel, where everything is allowed.
+/// Serves one session over such a channel, with everything allowed.
 pub fn serve_any((input, output): (OwnedFd, OwnedFd), abort: &Abort) -> Outcome {
     serve(Channel::Pipes { input, output }, &OwnHouse::over_ssh(Protection::Clear), abort)
 }
@@ -133,7 +133,7 @@ pub fn copy_well(way: Way, transfer: &Transfer) -> Outcome {
     outcome
 }
 
-/// Bytes that differ everywhere.
+/// Pseudorandom bytes without repetition.
 pub fn noise(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     (0..len.div_ceil(8))
@@ -157,7 +157,7 @@ pub fn set_mtime(path: &Path, seconds: u64, nanoseconds: u32) {
     fs::File::open(path).unwrap().set_modified(time).unwrap();
 }
 
-/// Names of every kind, sizes around every edge, links, modes, times.
+/// Makes a tree with names of every kind, sizes around every boundary, links, modes and times.
 pub fn rich_tree(root: &Path) {
     for (i, size) in
         [0, 1, 4095, 4096, 4097, 100_000, 262_143, 262_144, 262_145, 1 << 20, (1 << 20) + 1, 5_000_000]
@@ -189,7 +189,7 @@ pub fn rich_tree(root: &Path) {
     set_mtime(&root.join("many"), 1_222_222_222, 5);
 }
 
-/// Path → everything that carrack promises to keep.
+/// Maps each path to all attributes that carrack promises to keep.
 pub fn snapshot(root: &Path) -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
     collect(root, root, &mut found);
@@ -224,7 +224,7 @@ pub fn assert_same(a: &Path, b: &Path) {
     assert_eq!(a.len(), b.len(), "{:?}", b.keys().filter(|path| !a.contains_key(*path)).collect::<Vec<_>>());
 }
 
-/// No temporary name is left. Reads names only, and those that may be read.
+/// Asserts that no temporary name is left. It reads only names, and skips unreadable directories.
 pub fn assert_clean(root: &Path) {
     let Ok(entries) = fs::read_dir(root) else { return };
     for entry in entries.flatten() {
@@ -235,7 +235,7 @@ pub fn assert_clean(root: &Path) {
     }
 }
 
-/// Runs `work` on a thread of its own: a hang fails the test instead of blocking it.
+/// Runs `work` on its own thread: a hang fails the test after `seconds`.
 pub fn within<R: Send + 'static>(seconds: u64, work: impl FnOnce() -> R + Send + 'static) -> R {
     let (done, waiting) = mpsc::channel();
     let thread = thread::spawn(move || {
@@ -248,7 +248,7 @@ pub fn within<R: Send + 'static>(seconds: u64, work: impl FnOnce() -> R + Send +
     }
 }
 
-/// Waits until `condition` holds, a few seconds at most.
+/// Waits until `condition` is true, for 15 seconds at most.
 pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(15);
     while !condition() {

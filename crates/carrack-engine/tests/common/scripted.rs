@@ -1,5 +1,5 @@
-//! A peer that the test plays over the control channel, which carries the objects too; it keeps to the protocol as far
-//! as the test wants. What it is up against is a real end, called or calling.
+//! A peer that the test plays over the control channel, which carries the objects as well. It follows the
+//! protocol as far as the test wants. The opposite end is a real one, initiator or responder.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -16,7 +16,7 @@ use carrack_wire::{FrameHeader, FrameKind, HEADER_BYTES, PREAMBLE_BYTES, Preambl
 
 use super::{Recorder, channel, peer, serve_any};
 
-/// What came from the other end.
+/// A message or an object from the opposite end.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)]
 pub enum Heard {
@@ -25,11 +25,11 @@ pub enum Heard {
     Closed,
 }
 
-/// The test's end.
+/// The end that the test plays.
 pub struct Scripted {
     input: File,
     output: File,
-    /// Objects and bundles sent so far; a `Finish` counts them.
+    /// Objects and bundles sent until now; `Finish` carries this count.
     objects_sent: u64,
 }
 
@@ -38,12 +38,12 @@ impl Scripted {
         Scripted { input: input.into(), output: output.into(), objects_sent: 0 }
     }
 
-    /// Bytes as they are; false if the other end has left.
+    /// Sends bytes unchanged; returns false if the opposite end has left.
     pub fn raw(&mut self, bytes: &[u8]) -> bool {
         self.output.write_all(bytes).is_ok()
     }
 
-    /// Listens no more: what the other end says from now on fails.
+    /// Closes the input: later writes of the opposite end fail.
     pub fn deafen(&mut self) {
         self.input = File::open("/dev/null").unwrap();
     }
@@ -55,7 +55,7 @@ impl Scripted {
         self.say_body(&message.to_body());
     }
 
-    /// A control frame with any body.
+    /// Sends a control frame with an arbitrary body.
     pub fn say_body(&mut self, body: &[u8]) {
         self.frame(&(FrameHeader::control(body.len() as u32), body.to_vec()));
     }
@@ -70,7 +70,7 @@ impl Scripted {
         self.input.read_exact(&mut [0; PREAMBLE_BYTES]).unwrap();
     }
 
-    /// The next thing but heartbeats and counters.
+    /// Returns the next message or object, without heartbeats and counters.
     pub fn hear(&mut self) -> Heard {
         loop {
             match self.hear_any() {
@@ -96,7 +96,7 @@ impl Scripted {
         }
     }
 
-    /// The next message, which is no object.
+    /// Returns the next message; an object fails the test.
     pub fn message(&mut self) -> Control {
         match self.hear() {
             Heard::Control(message) => message,
@@ -104,7 +104,7 @@ impl Scripted {
         }
     }
 
-    /// The next object, whatever is said before.
+    /// Returns the next object, and skips the messages before it.
     pub fn object(&mut self) -> (FrameHeader, Vec<u8>) {
         loop {
             match self.hear() {
@@ -115,7 +115,8 @@ impl Scripted {
         }
     }
 
-    /// Objects that come until the other end has told its counters twice, which takes half a second at least.
+    /// Returns the objects that come until the opposite end has sent its counters twice, half a second at
+    /// least.
     pub fn objects_in_a_while(&mut self) -> Vec<(FrameHeader, Vec<u8>)> {
         let (mut objects, mut told) = (Vec::new(), 0);
         while told < 2 {
@@ -129,7 +130,7 @@ impl Scripted {
         objects
     }
 
-    /// Messages until the other end closes.
+    /// Returns all messages until the opposite end closes.
     pub fn rest(&mut self) -> Vec<Control> {
         let mut said = Vec::new();
         loop {
@@ -141,7 +142,7 @@ impl Scripted {
         }
     }
 
-    /// Everything until the other end closes, as it is.
+    /// Returns all bytes until the opposite end closes, undecoded.
     pub fn raw_rest(&mut self) -> Vec<u8> {
         let mut heard = Vec::new();
         let _ = self.input.read_to_end(&mut heard);
@@ -165,7 +166,7 @@ impl Scripted {
         SinkState { destination: 1, name: b"dst".to_vec(), host, credits, ..Default::default() }
     }
 
-    /// Plays the calling source; returns the sink's credits.
+    /// Plays the source as initiator; returns the sink's credits.
     fn call_sink(&mut self, spec: &TransferSpec, destination: &Path, place: u32) -> u32 {
         self.preambles();
         let destination = Some(destination.as_os_str().as_bytes().to_vec());
@@ -176,7 +177,7 @@ impl Scripted {
         welcome.sink.unwrap().credits
     }
 
-    /// Plays the called source.
+    /// Plays the source as responder; returns the sink's credits.
     fn answer_sink(&mut self, spec: &TransferSpec, place: u32) -> u32 {
         self.preambles();
         let Control::Hello(hello) = self.message() else { panic!("no hello") };
@@ -189,7 +190,7 @@ impl Scripted {
         hello.sink.unwrap().credits
     }
 
-    /// Plays the calling sink.
+    /// Plays the sink as initiator.
     fn call_source(&mut self, spec: &TransferSpec, sources: &[&Path], credits: u32) {
         self.preambles();
         let sources = sources.iter().map(|path| path.as_os_str().as_bytes().to_vec()).collect();
@@ -199,7 +200,7 @@ impl Scripted {
         self.dial_failed(spec);
     }
 
-    /// Plays the called sink.
+    /// Plays the sink as responder.
     fn answer_source(&mut self, spec: &TransferSpec, credits: u32) {
         self.preambles();
         let Control::Hello(_) = self.message() else { panic!("no hello") };
@@ -218,7 +219,8 @@ impl Scripted {
         }
     }
 
-    /// An end that refuses the handshake says so instead of dialling.
+    /// Answers `Dial` with `DialFailed`; an end that refuses the handshake sends a refusal in place of
+    /// `Dial`.
     pub fn dial_failed_back(&mut self, spec: &TransferSpec) {
         if !spec.dry_run
             && let Heard::Control(Control::Dial(_)) = self.hear()
@@ -228,12 +230,12 @@ impl Scripted {
     }
 }
 
-/// Which real end the test is up against.
+/// The real end that the test attacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Victim {
-    /// [`carrack_engine::serve`], which the test calls.
+    /// The responder: the test is the initiator of [`carrack_engine::serve`].
     Called,
-    /// [`copy_with_peer`], which calls the test.
+    /// The initiator: [`copy_with_peer`] calls the test.
     Caller,
 }
 
@@ -243,13 +245,13 @@ pub const VICTIMS: [Victim; 2] = [Victim::Called, Victim::Caller];
 pub struct Session {
     pub peer: Scripted,
     pub recorder: Arc<Recorder>,
-    /// Of the real sink.
+    /// The real sink's credits.
     pub credits: u32,
     victim: JoinHandle<Outcome>,
 }
 
 impl Session {
-    /// With a real end that has not said anything yet.
+    /// Begins a session whose real end has sent nothing yet.
     pub fn begin(victim: Victim, transfer: Transfer, role: Role) -> Session {
         let (here, there) = channel();
         let recorder = Arc::new(Recorder::default());
@@ -264,13 +266,13 @@ impl Session {
         Session { peer: Scripted::new(here), recorder, credits: 0, victim }
     }
 
-    /// With a real sink, as far as the first object.
+    /// Begins a session with a real sink, up to the first object.
     pub fn with_sink(victim: Victim, spec: &TransferSpec, destination: &Path, place: u32) -> Session {
-        // The contents of a directory: they may have any name.
+        // The contents of a directory may have any name.
         Session::with_sink_that_asked(victim, Path::new("/nothing/"), spec, destination, place)
     }
 
-    /// With a real sink that, if it is the caller, asked for `source`.
+    /// Begins a session with a real sink which, as initiator, asked for `source`.
     pub fn with_sink_that_asked(
         victim: Victim,
         source: &Path,
@@ -287,7 +289,7 @@ impl Session {
         session
     }
 
-    /// With a real source, as far as the first object.
+    /// Begins a session with a real source, up to the first object.
     pub fn with_source(victim: Victim, spec: &TransferSpec, sources: &[&Path], credits: u32) -> Session {
         let transfer = transfer(spec, sources, Path::new("/nowhere"));
         let mut session = Session::begin(victim, transfer, Role::Source);
@@ -298,14 +300,14 @@ impl Session {
         session
     }
 
-    /// Listens until the real end has left; returns also what it said at last.
+    /// Reads until the real end has left; returns its outcome and its last messages.
     pub fn end(mut self) -> (Outcome, Vec<Control>) {
         let said = self.peer.rest();
         drop(self.peer);
         (self.victim.join().expect("the real end panicked"), said)
     }
 
-    /// Leaves.
+    /// Closes the channel; returns the outcome of the real end.
     pub fn hang_up(self) -> Outcome {
         drop(self.peer);
         self.victim.join().expect("the real end panicked")
@@ -324,7 +326,7 @@ fn transfer(spec: &TransferSpec, sources: &[&Path], destination: &Path) -> Trans
     }
 }
 
-/// Whether an end gave the reason why it left.
+/// Returns the reason that an end gave when it left.
 pub fn reason(said: &[Control]) -> Option<&Refuse> {
     said.iter().find_map(|message| match message {
         Control::Abort(reason) | Control::Refuse(reason) => Some(reason),
@@ -332,12 +334,12 @@ pub fn reason(said: &[Control]) -> Option<&Refuse> {
     })
 }
 
-// What a source says. All checks are zeros, as a session without checksum has them.
+// The messages of a source. All checks are zeros, as in a session without checksum.
 
 pub const METADATA: Metadata =
     Metadata { mode: 0o644, mtime: carrack_model::Timestamp { seconds: 1_000_000_000, nanoseconds: 0 } };
 
-/// A table of regular files in one directory.
+/// Returns a table of regular files in one directory.
 pub fn table(directory: &str, files: &[(&[u8], u64)]) -> Vec<u8> {
     let mut table = Vec::new();
     let mut writer = TableWriter::new(&mut table);
@@ -346,7 +348,7 @@ pub fn table(directory: &str, files: &[(&[u8], u64)]) -> Vec<u8> {
     table
 }
 
-/// A table of one symbolic link.
+/// Returns a table of one symbolic link.
 pub fn link_table(directory: &str, name: &str, target: &str) -> Vec<u8> {
     let mut table = Vec::new();
     let mut writer = TableWriter::new(&mut table);
@@ -355,7 +357,7 @@ pub fn link_table(directory: &str, name: &str, target: &str) -> Vec<u8> {
     table
 }
 
-/// A table whose directory is any bytes.
+/// Returns a table whose directory is arbitrary bytes.
 pub fn table_in(directory: &[u8], files: &[(&[u8], u64)]) -> Vec<u8> {
     let stand_in = "x".repeat(directory.len());
     let mut table = table(&stand_in, files);

@@ -1,6 +1,6 @@
-//! A network between the two ends that belongs to an attacker: it sees every byte of the data connections, and may change,
-//! leave out, repeat and reorder frames. The control channel is what ssh or TLS protect: here it tells the dialer where the
-//! attacker listens.
+//! A network that an attacker owns, between the two ends. The attacker sees all bytes of the data
+//! connections, and can change, drop, repeat and reorder frames. ssh or TLS protect the control channel; here
+//! the control channel tells the dialling end the attacker's port.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -16,20 +16,20 @@ use carrack_wire::{FrameHeader, FrameKind, HEADER_BYTES, PREAMBLE_BYTES};
 
 use super::{Recorder, Way, channel, peer, serve_any};
 
-/// Bytes of a tag behind each header where objects are sealed.
+/// Bytes of the tag behind each header of a sealed object.
 const TAG_BYTES: usize = 16;
 
-/// What the attacker does with the frames of each connection, counted from 0.
+/// The attack on the frames of each connection, counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attack {
-    /// Looks only.
+    /// Only reads the frames.
     None,
-    /// Flips a bit of this frame's byte: 0 is the header's first.
+    /// Flips a bit in this byte of the frame, counted from the start of its header.
     Flip {
         frame: usize,
         byte: usize,
     },
-    /// Flips a bit of this frame's last byte.
+    /// Flips a bit in the last byte of the frame.
     FlipLast {
         frame: usize,
     },
@@ -39,47 +39,47 @@ pub enum Attack {
     Repeat {
         frame: usize,
     },
-    /// This one and the next.
+    /// Exchanges this frame and the next.
     Swap {
         frame: usize,
     },
-    /// Closes the connection properly after this many frames, as if the source had.
+    /// Closes the connection after this number of frames, in the order in which the source would.
     CutAfter {
         frames: usize,
     },
-    /// Closes it within this frame.
+    /// Closes the connection within this frame.
     CutWithin {
         frame: usize,
     },
-    /// Takes all that the source sends from then on and passes on nothing, in the middle of this frame.
+    /// Takes all later bytes of the source and forwards none, from the middle of this frame.
     StallWithin {
         frame: usize,
     },
-    /// The same, in front of this frame.
+    /// The same, from the start of this frame.
     StallBefore {
         frame: usize,
     },
-    /// The same, while the sink's counters say that its storage is busy.
+    /// The same, while the sink's counters report that its storage is busy.
     StallBusy {
         frame: usize,
     },
-    /// Sends on the second connection what was meant for the first.
+    /// Sends frames of the first connection on the second.
     Cross,
 }
 
-/// What was seen on the wire, both ways, and how many frames.
+/// The bytes of both directions, and the number of frames.
 #[derive(Default)]
 pub struct Seen {
     pub bytes: Vec<u8>,
     pub frames: usize,
-    /// Whether the attacker found what it wanted to change.
+    /// True if the attacker has changed a frame.
     pub attacked: bool,
 }
 
 pub struct Tap {
     attack: Attack,
     is_sealed: bool,
-    /// Whether data flows from the end that dials.
+    /// True if data flows from the end that dials.
     from_dialer: bool,
     seen: Arc<Mutex<Seen>>,
     /// Frames of the first connection, for the second.
@@ -97,7 +97,7 @@ pub fn copy_tapped(way: Way, transfer: &Transfer, attack: Attack) -> (Outcome, R
     (outcome, recorder, seen)
 }
 
-/// An end that is called over the attacker's network.
+/// Starts a responder that is reached over the attacker's network.
 pub fn serve_tapped(
     way: Way,
     transfer: &Transfer,
@@ -121,7 +121,7 @@ pub fn serve_tapped(
     (peer(caller), serving, seen)
 }
 
-/// Passes control frames on; the listener's port becomes the attacker's.
+/// Forwards control frames; replaces the listener's port by the attacker's.
 fn relay_control(mut from: std::fs::File, mut to: std::fs::File, tap: &Arc<Tap>) -> Option<()> {
     let mut preamble = [0; PREAMBLE_BYTES];
     from.read_exact(&mut preamble).ok()?;
@@ -151,7 +151,7 @@ fn relay_control(mut from: std::fs::File, mut to: std::fs::File, tap: &Arc<Tap>)
     }
 }
 
-/// A port that leads to `port` over the attacker's machine.
+/// Listens on a port that leads to `port` over the attacker's network.
 fn listen(port: u16, tap: &Arc<Tap>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let here = listener.local_addr().unwrap().port();
@@ -181,7 +181,7 @@ impl Tap {
         self.seen.lock().unwrap().bytes.extend_from_slice(bytes);
     }
 
-    /// The way back: proofs, and nothing else.
+    /// Forwards the opposite direction, which carries only the proofs of the handshake.
     fn pass(&self, (mut from, mut to): (TcpStream, TcpStream)) -> Option<()> {
         let mut buffer = [0; 4096];
         loop {
@@ -195,7 +195,7 @@ impl Tap {
         }
     }
 
-    /// The data, frame by frame, behind so many bytes of the handshake.
+    /// Forwards the data frame by frame, after `first_words` bytes of the handshake.
     fn pass_data(
         &self,
         number: usize,
@@ -232,7 +232,8 @@ impl Tap {
             }
         }
         to.shutdown(Shutdown::Write).ok()?;
-        // Until the source is gone: nobody else tells it that its words are lost.
+        // The loop lasts until the source has left: only the missing answers tell the source that its objects
+        // are lost.
         std::io::copy(&mut from, &mut std::io::sink()).ok().map(drop)
     }
 
@@ -246,7 +247,7 @@ impl Tap {
         Some(frame)
     }
 
-    /// What goes on in place of this frame.
+    /// Returns the frames that are sent in place of this frame.
     fn attacked(
         &self,
         number: usize,
@@ -277,7 +278,7 @@ impl Tap {
                 self.crossing.lock().unwrap().push(frame.clone());
                 vec![frame]
             }
-            // In vain if nothing comes on the first connection; then this one is sent twice.
+            // If the first connection carries no frame within two seconds, this frame is sent twice.
             Attack::Cross => {
                 let deadline = Instant::now() + Duration::from_secs(2);
                 while self.crossing.lock().unwrap().is_empty() && Instant::now() < deadline {

@@ -1,5 +1,5 @@
-//! What users and their file systems do wrong: each gets a clear failure of the right kind, and nothing is lost. What
-//! stood at the destination stands there still, the rest of the tree is copied, and no temporary names are left.
+//! Mistakes of users and of file systems: each gives a clear failure of the right kind, and no data is lost.
+//! Existing files at the destination stay, the rest of the tree is copied, and no temporary names are left.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, FileTimes};
@@ -26,17 +26,17 @@ use crate::common::*;
 
 const LIMIT_S: u64 = 60;
 const SLOT: usize = 128 << 10;
-/// Some objects, more than slots and credits together.
+/// A size of several objects, more than slots and credits together.
 const LARGE: usize = 24 * SLOT + 5;
 
-/// A directory for one copy: sources and destinations are named relative to it.
+/// The directory of one copy; the names of sources and destinations are relative to it.
 struct Place {
     dir: tempfile::TempDir,
     way: Way,
     checksum: Checksum,
 }
 
-/// How a copy ended.
+/// The result of a copy.
 struct Done {
     outcome: Outcome,
     recorder: Recorder,
@@ -48,7 +48,7 @@ impl Place {
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        // Not `Path::join`, which forgets nothing but says less: a trailing slash means something.
+        // `Path::join` is not used, as the tests name paths with and without a trailing slash.
         PathBuf::from(format!("{}/{name}", self.dir.path().display()))
     }
 
@@ -60,7 +60,7 @@ impl Place {
         fs::read(self.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
     }
 
-    /// A destination with something in it.
+    /// Makes a destination that has an entry.
     fn old(&self) {
         self.write("dst/old", b"old");
     }
@@ -91,7 +91,7 @@ impl Place {
         self.check(Done { outcome, recorder })
     }
 
-    /// What holds after every copy.
+    /// Checks the invariants of every copy.
     fn check(&self, done: Done) -> Done {
         if self.path("dst/old").exists() {
             assert_eq!(self.read("dst/old"), b"old");
@@ -106,7 +106,7 @@ impl Place {
 }
 
 impl Done {
-    /// Everything was tried, and these failed.
+    /// Asserts that the copy completed, with exactly these failures.
     fn failed(&self, expected: &[(FailureKind, &str)]) -> &Summary {
         assert!(self.outcome.result.is_ok(), "{:?}", self.outcome.result);
         let failed = self.recorder.failed();
@@ -115,7 +115,7 @@ impl Done {
         &self.outcome.summary
     }
 
-    /// It did not begin; the message tells why.
+    /// Asserts that the copy was refused before it began, with a message that contains `why`.
     fn refused(&self, why: &str) {
         let Err(error @ SessionError::Refused { .. }) = &self.outcome.result else {
             panic!("{:?}", self.outcome)
@@ -136,7 +136,8 @@ fn is_root() -> bool {
     fs::metadata("/proc/self").unwrap().uid() == 0
 }
 
-/// Whether to go on: as permissions mean nothing to root, the test runs again in a process of another user.
+/// Returns true if the test may continue. Permissions do not restrict root; for root the test runs again in a
+/// process of another user.
 fn runs_as_a_user(test: &str) -> bool {
     if !is_root() {
         return true;
@@ -157,7 +158,7 @@ fn chmod(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
-// Sources that can't be read.
+// Unreadable sources.
 
 #[test]
 fn missing_sources_are_listed_and_the_others_copied() {
@@ -218,7 +219,7 @@ fn a_read_error_is_told_and_the_rest_copied() {
     each_way(|place| {
         place.old();
         place.write("good", b"good");
-        // Reading it at 0 is EIO, as nothing is mapped there.
+        // A read at offset 0 gives EIO, as no page is mapped there.
         let mut transfer = place.transfer(&["good"], "dst");
         transfer.sources.push("/proc/self/mem".into());
         place.copy_as(&transfer).failed(&[(ReadError, "mem")]);
@@ -260,7 +261,7 @@ fn sockets_pipes_and_devices_are_left_out_and_noted() {
             }
         }
         let done = place.copy(&["src", "src/socket"], "dst");
-        // What is named is a failure.
+        // A special file that the user names is a failure.
         assert_eq!(done.failed(&[(NotAFile, "socket")]).entries_skipped, expected.len() as u64);
         let mut skipped: Vec<String> = done.recorder.events().into_iter().filter_map(skipped_name).collect();
         skipped.sort();
@@ -277,7 +278,7 @@ fn skipped_name(event: Event) -> Option<String> {
     Some(path.file_name().unwrap().to_string_lossy().into_owned())
 }
 
-// Destinations that can't be written.
+// Unwritable destinations.
 
 #[test]
 fn a_destination_that_can_not_be_is_refused() {
@@ -328,7 +329,7 @@ fn a_read_only_directory_of_ones_own_is_written_to() {
     });
 }
 
-/// A file system in memory at `dst`, until it is dropped.
+/// A tmpfs mounted at `dst`, until it is dropped.
 struct Mounted(PathBuf);
 
 impl Mounted {
@@ -400,7 +401,7 @@ impl Done {
     fn is_no_space(&self) {
         match &self.outcome.result {
             Err(error @ SessionError::NoSpace { .. }) => assert!(error.hint().unwrap().contains("make room")),
-            // The called sink's words.
+            // The message of the sink, as responder.
             Err(SessionError::PeerAborted { message, hint, .. }) => {
                 assert!(message.contains("no space"), "{message}");
                 assert!(hint.as_ref().unwrap().contains("make room"));
@@ -417,7 +418,7 @@ fn gated(place: &Place, sources: &[&str], script: impl FnOnce(&common::gate::Gat
     place.check(Done { outcome, recorder })
 }
 
-/// The ways in which a gate can be between the ends.
+/// Runs `test` for each connection that can have a gate between the ends.
 fn each_gated_way(test: impl Fn(&Place) + Clone + Send + 'static) {
     let gated = test.clone();
     each_way(move |place| {
@@ -425,7 +426,7 @@ fn each_gated_way(test: impl Fn(&Place) + Clone + Send + 'static) {
             gated(place);
         }
     });
-    // Nobody looks at the bytes: they leave by sendfile.
+    // Without a checksum no thread reads the bytes: sendfile(2) moves them.
     for way in [Way::Push, Way::Pull] {
         let test = test.clone();
         within(LIMIT_S, move || test(&Place::new(way, Checksum::None)));
@@ -482,7 +483,7 @@ fn a_large_file_that_changes_twice_is_reported_and_not_placed() {
                 gate.wait(1);
                 change(&path);
                 if what == "is emptied" {
-                    // It must be large again to be announced again.
+                    // Only a large file is announced again.
                     fs::write(&path, noise(LARGE, 5)).unwrap();
                 }
                 if what == "shrinks" {
@@ -525,7 +526,7 @@ fn a_file_that_never_stops_growing_is_reported_and_not_placed() {
     });
 }
 
-/// Many small files of which the source has read only some when it stands still at the gate.
+/// Makes many small files, of which the source has read some when it stops at the gate.
 fn many_small(place: &Place) {
     for n in 0..30 {
         place.write(&format!("src/f{n:02}"), &noise(100_000, n));
@@ -562,7 +563,7 @@ fn small_files_that_change_once_are_copied_as_they_were_or_are() {
     }
 }
 
-/// ext4 shows the new size of a file that is cut before its new time.
+/// During truncation ext4 shows the new size of a file before its new time.
 #[test]
 fn a_small_file_under_the_knife_gets_its_new_time() {
     each_gated_way(|place| {
@@ -660,7 +661,7 @@ fn a_large_file_replaced_while_it_is_read_is_copied_as_the_new_one_or_reported()
             fs::rename(&newer, &path).unwrap();
             gate.open(usize::MAX);
         });
-        // The open file is unlinked by that, which changes its ctime: read again, by its name.
+        // The rename unlinks the open file, which changes its ctime: the source reads again, by name.
         done.failed(&[]);
         assert!(place.read("dst/large") == noise(LARGE, 2));
     });
@@ -684,7 +685,7 @@ fn a_large_file_replaced_while_it_is_read_is_copied_as_the_new_one_or_reported()
 fn a_small_file_that_grows_does_not_take_its_neighbours_room() {
     each_gated_way(|place| {
         place.old();
-        // Bundles of many files each: the first of each grows to almost a slot.
+        // Each bundle has many files, and the first of each grows to almost a slot.
         for n in 0..400 {
             place.write(&format!("src/f{n:03}"), &noise(10_000, n));
         }
@@ -701,7 +702,7 @@ fn a_small_file_that_grows_does_not_take_its_neighbours_room() {
     });
 }
 
-// Sources and destinations that are one another.
+// Sources and destinations that are the same file, or contain each other.
 
 #[test]
 fn a_path_given_twice_is_copied_once() {
@@ -730,7 +731,7 @@ fn two_sources_of_one_name_are_refused_before_anything_is_touched() {
         place.copy(&["a", "c/a"], "new").refused("two sources would both become 'a'");
         assert!(!place.path("new").exists());
         assert_eq!(place.read("dst/f"), b"the old one");
-        // Contents of two directories may meet; what arrives is the first.
+        // The contents of two directories may contain the same name; the first is copied.
         for (sources, arrives) in [(["a/", "b/"], b"a"), (["b/", "a/"], b"b")] {
             place.copy(&sources, "dst").failed(&[(InTheWay, "f")]);
             assert_eq!(place.read("dst/f"), arrives);
@@ -784,7 +785,7 @@ fn a_link_does_not_replace_what_it_points_to() {
                 }
             }
         }
-        // The other way round the link is replaced, and the file stays.
+        // In the opposite direction the link is replaced, and the file stays.
         place.copy(&["d/f"], "link").failed(&[]);
         assert_eq!((place.read("d/f"), place.read("link")), (b"content".to_vec(), b"content".to_vec()));
     });
@@ -818,7 +819,7 @@ fn a_directory_is_not_copied_into_itself() {
             );
         }
         assert_eq!(snapshot(&place.path("src")).len(), 4);
-        // Beside good ones.
+        // The other sources are copied.
         place.write("good", b"good");
         place.copy(&["src", "good"], "src/in").failed(&[(IntoItself, "src")]);
         assert_eq!(place.read("src/in/good"), b"good");
@@ -856,7 +857,7 @@ fn directories_need_to_be_asked_for() {
     });
 }
 
-// What stands in the way.
+// Existing entries at the destination.
 
 #[test]
 fn directories_and_files_do_not_replace_each_other() {
@@ -931,7 +932,7 @@ fn links_at_the_destination_are_replaced_or_refused_and_never_followed() {
 
 // Names and depths.
 
-/// A directory held open, whose path may be longer than any system call takes.
+/// Returns a path below an open directory, whose own path may exceed PATH_MAX.
 fn below(directory: &File, name: &str) -> PathBuf {
     use std::os::fd::AsRawFd;
     PathBuf::from(format!("/proc/self/fd/{}/{name}", directory.as_raw_fd()))
@@ -954,7 +955,7 @@ fn trees_deeper_than_any_path_and_the_longest_names_arrive() {
         fs::write(below(&held, &"S".repeat(255)), b"small").unwrap();
         symlink("t".repeat(4_095), below(&held, "link")).unwrap();
 
-        // The temporary names are looked for below: `snapshot` knows no such paths.
+        // The test looks for temporary names below: `snapshot` does not support such long paths.
         let (outcome, recorder) = copy(place.way, &place.transfer(&["src"], "dst"));
         assert_eq!(recorder.failures(), Vec::<String>::new());
         assert!(outcome.result.is_ok(), "{:?}", outcome.result);
@@ -978,17 +979,17 @@ fn trees_deeper_than_any_path_and_the_longest_names_arrive() {
 
 // Interrupts.
 
-/// Which end the user interrupts.
+/// The end that the user interrupts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
     Caller,
     Called,
 }
 
-/// Interrupts as soon as something is under way at the destination; returns both ends' results.
+/// Interrupts as soon as the destination has a partial file; returns the results of both ends.
 fn interrupted(place: &Place, at: At) -> Vec<Result<(), SessionError>> {
     let mut transfer = place.transfer(&["src"], "dst");
-    // For a digest holes are sent as zeros, which takes long.
+    // For a digest the source sends holes as zeros, which takes long.
     (transfer.spec.checksum, transfer.spec.report_digests) = (Checksum::Blake3, true);
     let (caller, called) = (Abort::new().unwrap(), Abort::new().unwrap());
     let abort = if at == At::Caller { caller.clone() } else { called.clone() };
@@ -1016,7 +1017,7 @@ fn interrupted(place: &Place, at: At) -> Vec<Result<(), SessionError>> {
     results
 }
 
-/// A temporary name with a few MiB in it.
+/// Returns true if the directory has a temporary file of more than 4 MiB.
 fn is_under_way(directory: &Path) -> bool {
     let Ok(entries) = fs::read_dir(directory) else { return false };
     entries.flatten().any(|entry| {
@@ -1035,7 +1036,7 @@ fn an_interrupt_ends_both_ends_and_removes_temporary_names() {
             place.old();
             place.write("dst/src/huge", b"the old one");
             fs::create_dir(place.path("src")).unwrap();
-            // Without blocks of its own, so that reading is all that it costs here.
+            // The files have no blocks, so that the source's reads cost nothing but CPU time.
             File::create(place.path("src/huge")).unwrap().set_len(64 << 30).unwrap();
             File::create(place.path("src/huge2")).unwrap().set_len(64 << 30).unwrap();
             for result in interrupted(place, at) {

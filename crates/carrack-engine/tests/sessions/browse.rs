@@ -1,4 +1,5 @@
-//! Looking around, making and removing at the other end: what a caller gets, and what neither end lets the other do.
+//! Listing, making and removing entries at the other end: the caller's results, and the limits that each end
+//! sets the other.
 
 use std::fs;
 use std::ops::ControlFlow::{Break, Continue};
@@ -28,7 +29,7 @@ fn own_house() -> OwnHouse {
     OwnHouse::over_ssh(Protection::Private)
 }
 
-/// The called end, on a thread.
+/// Starts the responder on a thread.
 fn answering<H: House + Send + 'static>(house: H, abort: Abort) -> (Scripted, JoinHandle<Outcome>) {
     let (here, (input, output)) = channel();
     let serving = thread::spawn(move || serve(Channel::Pipes { input, output }, &house, &abort));
@@ -112,7 +113,7 @@ fn the_far_end_sees_what_this_one_sees() {
 #[test]
 fn directories_are_made_as_mkdir_makes_them() {
     let dir = tempfile::tempdir().unwrap();
-    // As the sessions of other tests do in this program, before or after this one.
+    // Sessions of other tests in this process clear the umask, before or after this test.
     carrack_storage::clear_umask();
     let make = |path: &str, parents| {
         ask(own_house(), Operation::MakeDirectory { parents }, &dir.path().join(path), "").0
@@ -167,7 +168,7 @@ fn a_house_may_list_its_exports() {
     for operation in [Operation::Stat, Operation::Remove { recursive: true }] {
         assert!(matches!(ask(export(), operation, Path::new("/"), "").0, Err(SessionError::Refused { .. })));
     }
-    // Where `/` is a directory it is listed as one.
+    // `/` is listed as a directory if it is one.
     let (_, found) = ask(own_house(), Operation::List, Path::new("/"), "");
     assert!(entries(&found).iter().any(|entry| &*entry.name == b"proc"));
 }
@@ -240,7 +241,7 @@ fn a_removal_ends_where_it_is_when_the_caller_leaves() {
 fn either_end_can_be_interrupted() {
     let dir = tempfile::tempdir().unwrap();
     (0..5_000).for_each(|n| write(&dir.path().join(format!("{n:0200}")), b""));
-    // The called end, held up by a caller that does not read.
+    // The responder is blocked by a caller that does not read.
     let abort = Abort::new().unwrap();
     let (mut caller, serving) = answering(own_house(), abort.clone());
     caller.preambles();
@@ -254,7 +255,7 @@ fn either_end_can_be_interrupted() {
     let said = reading.join().unwrap();
     assert!(matches!(said.last(), Some(Control::Refuse(Refuse { reason: 1, .. }))), "{:?}", said.last());
 
-    // The caller, whose other end is silent.
+    // The caller's other end is silent.
     let (here, there) = channel();
     let abort = Abort::new().unwrap();
     let interrupting = abort.clone();
@@ -291,7 +292,7 @@ fn a_called_end_refuses_what_it_does_not_know() {
         let (mut caller, serving) = answering(own_house(), Abort::new().unwrap());
         caller.preambles();
         caller.say(wrong);
-        // Whatever else is said does not count.
+        // Later messages have no effect.
         caller.say(browse_message(4, dir.path()));
         let said = caller.rest();
         assert!(matches!(&said[..], [Control::Refuse(_)]), "{shown}: {said:?}");
@@ -308,7 +309,7 @@ fn told(entries: &[BrowsedEntry]) -> Control {
     Control::Entries(Entries { entries: entries.to_vec() })
 }
 
-/// What a caller makes of another end that says this and leaves.
+/// Returns the caller's result for an opposite end that sends these messages and leaves.
 fn hear(operation: Operation, said: Vec<Control>) -> Answer {
     within(LIMIT_S, move || {
         let (here, there) = channel();
@@ -379,7 +380,7 @@ fn failures_are_counted_and_their_words_tamed() {
     let done = Control::BrowseDone(BrowseDone { done: 5, failed: 0 });
     let said = vec![failure("\x1b[2J"), Control::Heartbeat(Heartbeat {}), failure("no"), done];
     let (done, found) = hear(Operation::Remove { recursive: true }, said);
-    // It says that none failed, and told of two.
+    // The summary claims no failures, but two were reported.
     assert_eq!(done.unwrap(), BrowseSummary { done_count: 5, failed_count: 2 });
     let tamed = Found::Failed { path: b"/x/\x1b"[..].into(), detail: "\\u{1b}[2J".into() };
     assert_eq!(found[0], tamed);

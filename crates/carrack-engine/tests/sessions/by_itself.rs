@@ -1,5 +1,5 @@
-//! Files that announce themselves by their first object, and get their name as soon as they are whole (docs/formats/wire.md).
-//! The test plays one end by hand.
+//! Inline-announced files: the first object announces the file, which gets its name as soon as it is complete
+//! (docs/formats/wire.md). The test plays one end by hand.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -15,7 +15,7 @@ use crate::common::scripted::*;
 use crate::common::*;
 
 const LIMIT_S: u64 = 30;
-/// Objects of files in memory.
+/// The object size of files in memory.
 const OBJECT: usize = 512 << 10;
 const ID: u64 = FileId::FIRST_BY_ITSELF.0;
 
@@ -29,7 +29,7 @@ fn checked((header, body): (FrameHeader, Vec<u8>)) -> (FrameHeader, Vec<u8>) {
     (FrameHeader { check, ..header }, body)
 }
 
-/// The object that announces its file.
+/// Returns the object that announces its file.
 fn first(id: u64, file: u64, content: &[u8], table: &[u8]) -> (FrameHeader, Vec<u8>) {
     let (header, body) = object(id, file, 0, &[content, table].concat());
     checked((FrameHeader { table_len: table.len() as u32, ..header }, body))
@@ -44,9 +44,9 @@ fn finish() -> Control {
     Control::Finish(Finish { counters: None, objects_sent: 0, closes: false })
 }
 
-// A sink.
+// The sink is real.
 
-/// Plays the source to every kind of sink; the session ends well.
+/// Plays the source to each kind of sink; asserts that the session ends well.
 fn with_sink(spec: TransferSpec, script: impl Fn(&mut Session, &Path) + Clone + Send + 'static) {
     for victim in VICTIMS {
         let (spec, script) = (spec.clone(), script.clone());
@@ -65,7 +65,7 @@ fn with_sink(spec: TransferSpec, script: impl Fn(&mut Session, &Path) + Clone + 
 #[test]
 fn it_has_its_name_when_the_last_object_is_answered() {
     with_sink(spec(), |source, destination| {
-        // Two that overtake each other, and one whose rest came before it was announced.
+        // One file overtakes another, whose second object arrives before its first.
         source.peer.frame(&first(1, ID + 1, b"second", &table("sub", &[(b"two", 6)])));
         assert_eq!(source.peer.message(), done(&[1], &[]));
         assert_eq!(fs::read(destination.join("sub/two")).unwrap(), b"second");
@@ -180,9 +180,9 @@ fn assert_violation(spec: &TransferSpec, what: &str, lie: fn(&mut Scripted)) {
     }
 }
 
-// A source.
+// The source is real.
 
-/// Plays the sink, with so many credits, to a source of a file in memory.
+/// Plays the sink, with `credits`, to a source of one file in memory.
 fn with_source(
     size: usize,
     credits: u32,
@@ -261,7 +261,7 @@ fn one_that_changes_while_it_is_read_does_not_get_its_name() {
     with_source(12 * OBJECT, 1, |session, path, content| {
         let (header, body) = session.peer.object();
         assert_announces(&header, &body, content.len());
-        // It can't have been read to its end yet: there is one credit.
+        // The source can't have read to the end yet, as it has one credit.
         write(path, &content[1..]);
         let mut answered = header.object.0;
         let file = loop {
@@ -276,7 +276,8 @@ fn one_that_changes_while_it_is_read_does_not_get_its_name() {
             }
         };
         assert_eq!(FileId(file), header.file);
-        // Once more, and now it is looked at when everything is there.
+        // The source tries again, and announces the file by a message: it compares the metadata before the
+        // commit.
         let Control::OpenFile(again) = session.peer.message() else { panic!("not tried again") };
         assert!(!FileId(again.id).is_by_itself());
         let mut got = 0;
@@ -306,7 +307,7 @@ fn one_that_fails_at_the_sink_is_taken_back() {
 
 #[test]
 fn what_does_not_qualify_is_announced_by_a_message() {
-    // More objects than one thread reads in a row.
+    // The file has more objects than one thread reads in a row.
     with_source(16 * OBJECT, 64, |session, _, content| {
         let Control::OpenFile(file) = session.peer.message() else { panic!("no announcement") };
         let mut got = 0;

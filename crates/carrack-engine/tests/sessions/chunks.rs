@@ -1,4 +1,5 @@
-//! Sessions whose work comes in chunks, several of them for one transfer (Y3): everything arrives once, whoever brings it.
+//! Sessions that take their work in chunks, several of them for one transfer (Y3): each file arrives once, in
+//! any session.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -29,7 +30,7 @@ use crate::common::{
 
 const MIB: u64 = 1 << 20;
 
-/// Hands out chunks, and waits for more until it is told that there are none.
+/// A feed that hands out chunks, and waits for more until it is ended.
 #[derive(Default)]
 struct TestFeed {
     state: Mutex<FeedState>,
@@ -92,7 +93,7 @@ struct Place {
 }
 
 impl Place {
-    /// 300 small files and three large ones, of 6, 9 and 12 MiB.
+    /// Makes 300 small files and three large ones, of 6, 9 and 12 MiB.
     fn new() -> Place {
         let place = Place { dir: tempfile::tempdir().unwrap() };
         for i in 0..300 {
@@ -139,7 +140,7 @@ impl Place {
         }
     }
 
-    /// A table of what stands at these paths beneath the source.
+    /// Returns a table of the entries at these paths below the source.
     fn table(&self, paths: &[&str]) -> Vec<u8> {
         let mut table = Vec::new();
         for path in paths {
@@ -171,7 +172,8 @@ impl Place {
         self.files(number, &paths.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
-    /// Further names of these files beside them, for the end.
+    /// Returns a chunk of further names for these files, in the same directories, for the end of the
+    /// transfer.
     fn names_again(&self, number: u64, paths: &[&str]) -> Chunk {
         let mut table = Vec::new();
         for path in paths {
@@ -186,7 +188,7 @@ impl Place {
         Chunk { table, ..self.files(number, &[]) }
     }
 
-    /// One that need not be there: it is made by its number.
+    /// Returns a chunk of one device, which needs no source file: it is made from its number.
     fn device(&self, number: u64) -> Chunk {
         let mut table = Vec::new();
         let null = Special::CharacterDevice(DeviceNumber { major: 1, minor: 3 });
@@ -201,7 +203,7 @@ impl Place {
         Chunk { work, ..self.files(number, &[path]) }
     }
 
-    /// All directories.
+    /// Returns the chunk that closes all directories.
     fn close(&self, number: u64) -> Chunk {
         let mut table = Vec::new();
         let mut waiting = vec![PathBuf::new()];
@@ -224,7 +226,7 @@ impl Place {
         (outcome.summary, observer)
     }
 
-    /// Of all that is there, while sessions may make and remove some of it.
+    /// Returns all names at the sink; sessions may make and remove some meanwhile.
     fn names(&self) -> Vec<String> {
         let mut names = Vec::new();
         let mut left = vec![self.sink()];
@@ -264,7 +266,7 @@ fn copy(way: Way, transfer: &Transfer, observer: &dyn Observer, abort: &Abort) -
     }
 }
 
-/// Further names are made by the session that ends the transfer, of what another one wrote, and of nothing else.
+/// The session that ends the transfer makes further names, only for files that another session has written.
 #[test]
 fn a_name_is_given_to_what_another_session_wrote() {
     for way in [Way::Local, Way::Push] {
@@ -282,7 +284,7 @@ fn a_name_is_given_to_what_another_session_wrote() {
             (outcome.summary, observer)
         };
         run(0, place.small(1, 0));
-        // The other first name is not there.
+        // The second file's first name is missing.
         let (summary, observer) = run(1, place.names_again(1, &["small/0/0", "large/2"]));
         assert_eq!((summary.files_done, summary.entries_failed), (1, 1));
         let failed = observer.failed();
@@ -315,7 +317,8 @@ fn what_is_lost_is_told_before_its_chunk_is_settled() {
     });
 }
 
-/// One file in parts over two sessions at the same time, small files over both; then its name, then the end.
+/// Two concurrent sessions share one file in parts, and the small files; then the file gets its name, and the
+/// transfer ends.
 #[test]
 fn two_sessions_carry_one_transfer() {
     for way in [Way::Local, Way::Push] {
@@ -364,7 +367,7 @@ fn a_session_that_comes_too_late_leaves_nothing() {
             place.run(way, 1, &TestFeed::of([place.small(1, 0)]));
             let _ends = EndsLater(&late);
             scope.spawn(|| place.run(way, 2, &late));
-            // Its journal has its name: one that is being made is its session's to take away.
+            // A journal with its final name counts; the session removes an unfinished one (`.new`).
             let is_there = |name: &String| name.contains(".carrack-") && !name.ends_with(".new");
             wait_until("it has begun", || place.names().iter().filter(|name| is_there(name)).count() >= 3);
             place.run(way, 3, &TestFeed::of([place.close(1)]));
@@ -378,7 +381,7 @@ fn a_session_that_comes_too_late_leaves_nothing() {
     }
 }
 
-/// Ends a feed when a test fails, too: the session that waits for it would hold the test up for ever.
+/// Ends a feed even if the test fails: otherwise the test would hang, as the session waits for the feed.
 struct EndsLater<'a>(&'a TestFeed);
 
 impl Drop for EndsLater<'_> {
@@ -387,7 +390,7 @@ impl Drop for EndsLater<'_> {
     }
 }
 
-/// A chunk is settled while the session goes on, and waits for the next one.
+/// A chunk is settled while the session continues and waits for the next.
 #[test]
 fn a_chunk_is_settled_before_the_session_ends() {
     let place = Place::new();
@@ -428,7 +431,7 @@ fn what_another_session_has_brought_does_not_come_again() {
         assert_eq!((summary.bytes_done, again.settled()), (0, vec![1, 2, 3, 4]), "{way:?}: {summary:?}");
         let finish = Chunk { work: ChunkWork::Finish, ..place.files(1, &["large/4"]) };
         place.run(way, 3, &TestFeed::of([finish.clone()]));
-        // The word of that was lost: everything once more, and its parts too.
+        // The answer was lost: all chunks are repeated, parts included.
         let (summary, _) = place.run(way, 4, &TestFeed::of(chunks(true)));
         assert_eq!(summary.bytes_done, 0, "{way:?}");
         place.run(way, 5, &TestFeed::of([Chunk { is_repeated: true, ..finish }]));
@@ -439,7 +442,7 @@ fn what_another_session_has_brought_does_not_come_again() {
     }
 }
 
-/// The rate of a session changes while it has work, and while it waits for some.
+/// The rate changes while the session works, and while it waits for work.
 #[test]
 fn a_session_of_chunks_follows_a_timetable() {
     for way in [Way::Local, Way::Push] {
@@ -462,7 +465,7 @@ fn a_session_of_chunks_follows_a_timetable() {
             let session = scope.spawn(|| copy(way, &timed, &Recorder::default(), &Abort::new().unwrap()));
             wait_until("the parts are settled", || feed.settled() == [1, 2]);
             assert!((2.0..5.5).contains(&took(began)), "{way:?}: {}", took(began));
-            // After six seconds it is slow again: 9 MiB.
+            // After six seconds the rate is limited again, for 9 MiB.
             thread::sleep(Duration::from_millis(6_100).saturating_sub(began.elapsed()));
             let began = Instant::now();
             feed.state.lock().unwrap().waiting.push_back(place.files(3, &["large/3"]));
@@ -475,7 +478,7 @@ fn a_session_of_chunks_follows_a_timetable() {
     }
 }
 
-/// Ends the session when about so many bytes are there.
+/// Ends the session after about `bytes` bytes.
 struct Watch<'a> {
     abort: &'a Abort,
     bytes: u64,
@@ -527,7 +530,7 @@ fn holes_of_a_file_in_parts_stay_holes() {
         fs::create_dir(place.source()).unwrap();
         let path = place.source().join("image");
         let image = fs::File::create(&path).unwrap();
-        // Of the parts, of 4 MiB, one has data behind a hole, two have none, and the last ends in one.
+        // Of the parts of 4 MiB, one has data after a hole, two have no data, and the last ends in a hole.
         image.write_all_at(&noise(MIB as usize, 1), 3 * MIB).unwrap();
         image.write_all_at(&noise(MIB as usize, 2), 12 * MIB).unwrap();
         image.set_len(16 * MIB + 7).unwrap();
@@ -539,11 +542,11 @@ fn holes_of_a_file_in_parts_stay_holes() {
         let parts = parts.into_iter().chain([(16 * MIB, 7)]).enumerate();
         let chunks: Vec<Chunk> =
             parts.map(|(number, (from, len))| place.part(number as u64 + 1, "image", from, len)).collect();
-        // The end of the file first, by another session than the beginning.
+        // One session copies the end of the file before another copies the beginning.
         let (of_first, of_second) = chunks.split_at(2);
         place.run(way, 1, &TestFeed::of(of_second.to_vec()));
         place.run(way, 2, &TestFeed::of(of_first.to_vec()));
-        // What is told again is there.
+        // Repeated chunks are already at the sink.
         let again = of_first.iter().map(|chunk| Chunk { is_repeated: true, ..chunk.clone() });
         let (summary, _) = place.run(way, 3, &TestFeed::of(again.collect::<Vec<_>>()));
         assert_eq!(summary.entries_failed, 0);
@@ -571,13 +574,13 @@ fn a_file_that_changed_is_not_put_together_of_two_versions() {
     assert_eq!(observer.failed()[0].0, FailureKind::Changed);
     let temporary = || place.names().iter().filter(|name| name.contains(".4.carrack-")).count();
     assert_eq!(temporary(), 1);
-    // What is to be discarded is what was found then; the source's file is another by now.
+    // The discarded parts belong to the file that the scan found; the source's file has changed since.
     let (summary, _) = place.run(Way::Push, 3, &TestFeed::of([discard]));
     assert_eq!((summary.entries_failed, temporary()), (0, 0), "{:?}", place.names());
     assert!(!place.sink().join("large/4").exists());
 }
 
-/// Only who ends the transfer knows that everything else is done with a file.
+/// File flags are set by the session that ends the transfer: only then is all other work on a file done.
 #[test]
 fn flags_are_set_by_the_session_that_is_told_so() {
     let Ok(dir) = tempfile::tempdir_in("/dev/shm") else { return println!("skipped: no /dev/shm") };
@@ -616,14 +619,14 @@ fn flags_are_set_by_the_session_that_is_told_so() {
     };
     run(0, chunk(&["f", "other"], false));
     assert!(!has_flags("f") && !has_flags("other"));
-    // Another file has the name by now.
+    // Another file has taken the name.
     write(&place.sink().join("other"), b"changed");
     run(1, Chunk { work: ChunkWork::Close, ..chunk(&["f", "other"], true) });
     assert!(has_flags("f") && !has_flags("other"));
     ioctl_setflags(fs::File::open(place.sink().join("f")).unwrap(), IFlags::empty()).unwrap();
 }
 
-/// What the scan says of a name whose link leads to a file.
+/// Returns the table that the scan makes of names whose links lead to files.
 fn table_through(place: &Place, paths: &[&str]) -> Vec<u8> {
     let mut table = Vec::new();
     for path in paths {
@@ -636,7 +639,8 @@ fn table_through(place: &Place, paths: &[&str]) -> Vec<u8> {
     table
 }
 
-/// Nothing is read beside what a mover serves, and nothing but what its scan has found, whatever becomes of the links meanwhile.
+/// A mover reads only within its base, and only the files that its scan has found, although the links change
+/// meanwhile.
 #[test]
 fn links_that_are_exchanged_widen_nothing() {
     let exchange = |link: PathBuf, target: &Path| {
@@ -699,7 +703,7 @@ fn links_that_are_exchanged_widen_nothing() {
         observer.failures()
     );
     let there: Vec<String> = place.names().into_iter().filter(|name| !name.contains(".carrack-")).collect();
-    // A directory that is another one by now is made, with nothing in it.
+    // A directory that was exchanged is made, and stays empty.
     assert_eq!(there, ["flips-directory", "stays-large", "stays-small"]);
     let told = observer.failures();
     let count = |words: &str| told.iter().filter(|line| line.contains(words)).count();

@@ -1,4 +1,4 @@
-//! Whole transfers between two ends in this process: what arrives is what was there.
+//! Whole transfers between two ends in this process: the copies equal the sources.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
-//! How the data connections come to stand, with the dialling end played by hand: the end that listens needs no word
-//! about streams that it sees, and what is said beside them is read as what it is.
+//! The setup of data connections, with the dialling end played by hand. The listening end needs no message
+//! about connections that it sees, and reads other messages in the meantime by their meaning.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -36,7 +36,7 @@ fn spec() -> TransferSpec {
     }
 }
 
-/// Calls a real sink, as far as its address.
+/// Calls a real sink, up to its address.
 fn call_sink(destination: &Path) -> (Session, Listening) {
     let mut session = Session::begin(Victim::Called, transfer(&[], Path::new("")), Role::Sink);
     session.peer.preambles();
@@ -47,7 +47,7 @@ fn call_sink(destination: &Path) -> (Session, Listening) {
     (session, welcome.listening.unwrap())
 }
 
-/// Calls a real source, as far as its address.
+/// Calls a real source, up to its address.
 fn call_source(source: &Path) -> (Session, Listening) {
     let mut session = Session::begin(Victim::Called, transfer(&[], Path::new("")), Role::Source);
     session.peer.preambles();
@@ -66,7 +66,7 @@ fn dial_all(listening: &Listening) -> Vec<TcpStream> {
     streams.iter().map(|stream| stream.socket().try_clone().unwrap()).collect()
 }
 
-/// What comes over any of the streams, until they are closed.
+/// Returns the frames of all data connections, until these are closed.
 fn frames_of(streams: Vec<TcpStream>) -> Receiver<(FrameHeader, Vec<u8>)> {
     let (sender, frames) = mpsc::channel();
     for mut stream in streams {
@@ -92,7 +92,8 @@ fn a_listening_sink_needs_no_word_about_its_streams() {
         let (mut session, listening) = call_sink(dir.path());
         let mut streams = dial_all(&listening);
         assert_eq!(streams.len(), usize::from(STREAMS));
-        // At once, on both: whatever the sink sees first, it loses nothing.
+        // The message and the objects are sent at once, on both connections: the sink loses none in any
+        // order.
         session.peer.say(open(1, table("", &[(b"large", 3)])));
         for (stream, (header, body)) in streams.iter_mut().zip([
             object(1, 1, 0, b"abc"),
@@ -125,7 +126,7 @@ fn a_listening_source_sends_as_soon_as_its_streams_stand() {
         let dir = tempfile::tempdir().unwrap();
         write(&dir.path().join("f"), b"abc");
         let (mut session, listening) = call_source(dir.path());
-        // Nothing was said since the hello.
+        // The test has sent no message since the hello.
         let frames = frames_of(dial_all(&listening));
         let (header, body) = frames.recv().unwrap();
         assert_eq!((header.kind, &body[..3]), (FrameKind::Bundle, &b"abc"[..]));

@@ -1,5 +1,6 @@
-//! Ends that lie, cheat or break: the real end leaves within seconds with an error that says so, touches nothing
-//! outside of its destination, and leaves no temporary names. The test plays the hostile end by hand.
+//! Peers that lie, cheat or break. The real end leaves within seconds with an error that gives the reason,
+//! changes nothing outside its destination, and leaves no temporary names. The test plays the hostile end by
+//! hand.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -34,7 +35,7 @@ fn spec() -> TransferSpec {
     }
 }
 
-/// A destination with something in it, something beside it, and a way out.
+/// A destination with an entry and with a link that leads outside, and a directory outside.
 struct World {
     dir: tempfile::TempDir,
 }
@@ -77,7 +78,8 @@ fn is_violation(outcome: &Outcome) -> bool {
     outcome.result.as_ref().is_err_and(SessionError::is_protocol_violation)
 }
 
-/// Plays a hostile source against every kind of sink: `script` breaks a rule, and the sink says so and leaves.
+/// Plays a hostile source against each kind of sink: `script` breaks a rule; the sink gives the reason and
+/// leaves.
 fn attack_sink(what: &str, script: impl Fn(&mut Session) + Clone + Send + 'static) {
     attack_sink_with(spec(), what, script);
 }
@@ -97,7 +99,7 @@ fn attack_sink_with(spec: TransferSpec, what: &str, script: impl Fn(&mut Session
     }
 }
 
-/// Plays a hostile sink against every kind of source that has `files` of a few objects each.
+/// Plays a hostile sink against each kind of source, whose files have a few objects each.
 fn attack_source(what: &str, script: impl Fn(&mut Session) + Clone + Send + 'static) {
     for victim in VICTIMS {
         let (what, script) = (what.to_string(), script.clone());
@@ -169,7 +171,8 @@ fn directories_that_could_lie_elsewhere_are_refused() {
     }
 }
 
-/// Plays a source that keeps to the protocol but names paths through links; `script` returns how many entries fail.
+/// Plays a source that follows the protocol but names paths through links; `script` returns the number of
+/// entries that fail.
 fn detour(script: impl Fn(&mut Scripted) -> u64 + Clone + Send + 'static) {
     for victim in VICTIMS {
         let script = script.clone();
@@ -211,7 +214,7 @@ fn no_path_leads_through_a_link_that_the_source_has_sent_before() {
         source.hear_answer();
         source.frame(&bundle(2, b"abc", &table("way", &[(b"secret", 3)])));
         source.hear_answer();
-        // Both in one bundle, the directory with metadata that would be set at the end.
+        // One bundle has the link and the directory, whose metadata would be set at the end.
         let mut second = Vec::new();
         let mut writer = TableWriter::new(&mut second);
         writer.section(&RelPath::new(b"path").unwrap(), Some(&METADATA));
@@ -348,7 +351,7 @@ fn sizes_that_no_storage_has_do_no_harm() {
                 }
                 session.peer.say(commit(1));
                 session.peer.say(finish());
-                // Not whole, or given up before as no file can be so large.
+                // The file is incomplete, or was given up earlier, as no file can have that size.
                 let (outcome, _) = session.end();
                 let has_failed = outcome.result.is_err() || outcome.summary.entries_failed == 1;
                 assert!(has_failed && outcome.summary.files_done == 0, "{victim:?} {checksum}: {outcome:?}");
@@ -420,7 +423,7 @@ fn objects_of_files_never_announced_are_bounded_by_credits() {
     });
     attack_sink("objects that wait for their file at the end", |source| {
         source.peer.frame(&object(1, 9, 0, b"abc"));
-        // The object has to be parked first: the writer looks for its file before the end is read.
+        // The object must be parked first: the writer looks for its file before the end is read.
         std::thread::sleep(std::time::Duration::from_millis(300));
         source.peer.say(finish());
     });
@@ -657,7 +660,7 @@ fn an_object_that_is_put_aside_returns_its_credit_once() {
             let second = peer.object();
             peer.say(done(&[], &[first.0.object.0]));
             assert!(peer.objects_in_a_while().is_empty(), "{victim:?}: its credit was returned before");
-            // Only now: and what was corrupt comes again.
+            // The credit returns only now; the corrupt object is sent again.
             let mut seen = vec![(second.0.offset, second.1)];
             peer.say(done(&[second.0.object.0], &[]));
             for _ in 0..3 {
@@ -759,8 +762,8 @@ fn complaints_about_what_was_never_sent_are_refused() {
     attack_source("a complaint from nowhere", |sink| sink.peer.say(done(&[], &[999])));
 }
 
-/// A sink that is done says so and leaves. What the source says meanwhile (its counters, every half a second) fails, which
-/// does not make a failure of what was done.
+/// A sink that is done sends its last message and leaves. The source's later messages fail (its counters,
+/// every half a second), and this is not a failure of the transfer.
 #[test]
 fn the_last_word_of_a_sink_that_left_is_heard() {
     for victim in VICTIMS {
@@ -802,7 +805,7 @@ fn a_sink_that_fails_every_file_is_believed() {
                     Heard::Object(header, _) => session.peer.say(done(&[header.object.0], &[])),
                     Heard::Control(Control::OpenFile(file)) => {
                         session.peer.say(Control::FileFailed(FileRef { id: file.id }));
-                        // Once more, and a file that does not exist: neither means anything.
+                        // A repeated failure and the failure of an unknown file have no effect.
                         session.peer.say(Control::FileFailed(FileRef { id: file.id }));
                         session.peer.say(Control::FileFailed(FileRef { id: 77 }));
                     }
@@ -853,7 +856,7 @@ fn a_sink_that_describes_itself_as_nothing_that_exists_is_refused() {
     }
 }
 
-// Where the tree goes: the sink's own business.
+// The root of the tree, which the sink alone decides.
 
 #[test]
 fn a_source_cannot_move_the_root_out_of_the_destination() {
@@ -972,7 +975,7 @@ fn something_else_than_the_next_step_of_the_handshake_is_refused() {
             destination: Some(world.destination().into_os_string().into_encoded_bytes()),
             ..Scripted::hello(&spec())
         };
-        // Hello twice; no place after the welcome; a session without streams.
+        // A second hello; no place after the welcome; a session without data connections.
         for second in [Control::Hello(hello()), finish()] {
             let mut session = Session::begin(Victim::Called, transfer(&[], Path::new("")), Role::Sink);
             session.peer.preambles();
@@ -1062,7 +1065,7 @@ fn versions_without_overlap_are_named_at_both_ends() {
 }
 
 trait EndRaw {
-    /// As `end`, but reads no frames: what the other end sent.
+    /// Ends the session as `end` does, but returns the other end's bytes undecoded.
     fn end_raw(self) -> (Outcome, Vec<u8>);
 }
 
@@ -1135,7 +1138,7 @@ fn a_login_shell_may_greet_first_but_not_for_ever() {
         let Err(SessionError::NotCarrack(text)) = outcome.result else { panic!("{:?}", outcome.result) };
         assert!(text.len() < 1000);
 
-        // The called end allows none: what calls it is carrack.
+        // The responder allows no text before the preamble, as its initiator is always carrack.
         let mut session = Session::begin(Victim::Called, transfer(), Role::Sink);
         session.peer.raw(b"hello\n");
         session.peer.raw(&Preamble::OURS.encode());
@@ -1144,9 +1147,9 @@ fn a_login_shell_may_greet_first_but_not_for_ever() {
     });
 }
 
-// Ends that break.
+// Ends that break off.
 
-/// What a whole session of a hostile source with a called sink consists of, in pieces.
+/// Returns the pieces of a whole session of a hostile source with a sink as responder.
 fn pieces_for_called_sink(world: &World) -> Vec<Vec<u8>> {
     let frame = |message: Control| {
         let body = message.to_body();
@@ -1176,7 +1179,7 @@ fn object_of(id: u64, offset: u64) -> (FrameHeader, Vec<u8>) {
 fn a_source_that_dies_anywhere_leaves_no_trace() {
     let count = pieces_for_called_sink(&World::new()).len();
     for last in 0..count {
-        // Within a piece, and behind it.
+        // The session ends within a piece and after it.
         for part in [1, 2, 3] {
             within(LIMIT_S, move || {
                 let world = World::new();
@@ -1278,12 +1281,12 @@ fn a_peer_cannot_drive_the_terminal() {
             };
             assert!(!shown.contains('\x1b'), "{shown:?}");
         }
-        // Whoever prints the error tames it.
+        // The escape sequences in the error stay: the code that prints it escapes them.
         assert!(matches!(outcome.result, Err(SessionError::PeerAborted { .. })));
     });
 }
 
-/// A house that does not wait for ever.
+/// A [`House`] with an idle limit.
 struct Impatient;
 
 impl House for Impatient {
@@ -1294,7 +1297,7 @@ impl House for Impatient {
     }
 }
 
-/// Peers that keep a session alive and do nothing in it.
+/// Peers that keep a session alive and transfer nothing.
 #[test]
 fn a_session_in_which_nothing_moves_comes_to_an_end() {
     within(LIMIT_S, || {
@@ -1326,7 +1329,7 @@ fn a_session_in_which_nothing_moves_comes_to_an_end() {
             let counters =
                 |n| Control::Counters(Counters { bytes_done: n, entries_found: n, ..Counters::default() });
             for n in 0.. {
-                // What it claims to have done does not count.
+                // The peer's claims of progress do not count.
                 peer.say(counters(n));
                 thread::sleep(Duration::from_millis(100));
                 if serving.is_finished() {

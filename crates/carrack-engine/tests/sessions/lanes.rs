@@ -1,4 +1,4 @@
-//! Several lanes (N2): everything arrives, whatever their number, and what goes wrong in one of them ends them all.
+//! Several lanes (N2): with any number of lanes all files arrive, and a failure in one lane ends all lanes.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -17,7 +17,7 @@ use crate::common::*;
 
 const LANES: [usize; 4] = [1, 2, 3, 8];
 
-/// 12 MiB in a few large files, and more small ones than one object takes.
+/// Makes 12 MiB in a few large files, and more small files than one object holds.
 fn tree(root: &Path) {
     rich_tree(root);
     for i in 0..6 {
@@ -28,7 +28,7 @@ fn tree(root: &Path) {
     }
 }
 
-/// What the source says at its end; nothing if it has one lane.
+/// Returns the objects of each lane as the source reports them at its end; empty for one lane.
 fn objects_by_lane(recorder: &Recorder) -> Vec<u64> {
     let told = recorder.events().into_iter().find_map(|event| match event {
         Event::Notice(Notice::Text(text)) => {
@@ -66,7 +66,7 @@ fn every_number_of_lanes_moves_the_same_tree() {
     }
 }
 
-/// The lane that asks what goes is not the first one to end.
+/// The lane that asks for the deletions is not the first to end.
 #[test]
 fn what_the_source_has_not_goes_with_several_lanes() {
     let dir = tempfile::tempdir().unwrap();
@@ -92,7 +92,7 @@ fn the_pipe_has_one_lane() {
     let destination = dir.path().join("dst");
     let mut transfer = transfer(&[&source], &destination);
     transfer.settings.lanes = 4;
-    // Nobody can listen there.
+    // The only allowed port is taken, so that no data connection can be made.
     let taken = std::net::TcpListener::bind("[::]:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     transfer.settings.ports = Some(port..=port);
@@ -109,7 +109,7 @@ fn failures_of_all_lanes_are_told_and_counted() {
     }
     let destination = dir.path().join("dst");
     for i in (0..40).step_by(4) {
-        // A directory that is not empty stands in the way.
+        // A directory with entries has the file's name.
         write(&destination.join(format!("f{i:02}/in/the/way")), b"!");
     }
     let mut transfer = transfer(&[&source.join("")], &destination);
@@ -127,7 +127,7 @@ fn failures_of_all_lanes_are_told_and_counted() {
 
 #[test]
 fn a_small_load_stays_on_the_first_lane() {
-    // N7: the other lanes' slots are never touched, so that their memory costs nothing.
+    // The slots of the other lanes are never touched, so that their memory costs nothing (N7).
     let dir = tempfile::tempdir().unwrap();
     let source = dir.path().join("src");
     write(&source.join("one"), b"a");
@@ -142,7 +142,7 @@ fn a_small_load_stays_on_the_first_lane() {
 
 // A peer that the test plays.
 
-/// A real sink with two lanes, called by the test, and their data connections.
+/// Calls a real sink with two lanes; returns its session and its data connections.
 fn sink_with_two_lanes(destination: &Path) -> (Session, Vec<Stream>) {
     let mut session = Session::begin(Victim::Called, transfer(&[], Path::new("")), Role::Sink);
     session.peer.preambles();
@@ -237,7 +237,7 @@ fn lanes_are_not_decided_beyond_what_was_offered() {
             let outcome = session.end().0;
             assert!(outcome.result.is_err_and(|error| error.is_protocol_violation()), "{lanes}");
         }
-        // And a caller that asks for more than there may be is refused.
+        // A caller that asks for more lanes than the limit is refused.
         let mut session = Session::begin(Victim::Called, transfer(&[], Path::new("")), Role::Sink);
         session.peer.preambles();
         let settings = r#"{"lanes":9}"#.into();

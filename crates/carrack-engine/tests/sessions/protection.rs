@@ -1,4 +1,5 @@
-//! What each level of protection keeps from whoever owns the network, at the real ends over an attacker's wire.
+//! The guarantees of each protection level against the owner of the network, with real ends on an attacker's
+//! network.
 
 use std::fs;
 use std::path::Path;
@@ -40,7 +41,7 @@ fn every_level_and_cipher_moves_the_same_tree() {
             for cipher in CIPHERS {
                 let destination = dir.path().join(format!("{way:?} {level} {cipher}"));
                 let mut transfer = sealed(level, cipher, &source, &destination);
-                // As few slots as there may be: objects wait for credits.
+                // The pool has the minimal number of slots: objects wait for credits.
                 transfer.settings.pool_bytes = 0;
                 let (outcome, recorder) = copy(way, &transfer);
                 assert!(outcome.result.is_ok(), "{:?}", outcome.result);
@@ -70,7 +71,7 @@ fn the_seal_goes_with_the_checks_of_the_files() {
     assert_eq!(digests.count() as u64, outcome.summary.files_done);
 }
 
-/// The end that is called decides what it lets through; the caller's word alone lowers nothing.
+/// The responder decides the least protection that it accepts; the initiator's request can't lower it.
 #[test]
 fn less_protection_needs_a_word_at_both_ends() {
     let dir = tempfile::tempdir().unwrap();
@@ -106,7 +107,7 @@ fn less_protection_needs_a_word_at_both_ends() {
     }
 }
 
-/// A file for several frames on each connection, and small ones.
+/// Makes a file of several frames on each connection, and small files.
 fn secrets(root: &Path) {
     write(&root.join("large"), &SECRET.repeat(40_000));
     for i in 0..50 {
@@ -122,7 +123,7 @@ fn tapped(way: Way, level: Protection, attack: Attack) -> (Result<(), SessionErr
         let mut transfer = sealed(level, Cipher::Aes256Gcm, &source, &destination);
         transfer.spec.streams = 2;
         let (outcome, _, seen) = copy_tapped(way, &transfer, attack);
-        // Whatever happened: what has its final name has its content.
+        // After any attack, a file with its final name has its content.
         let found = if destination.exists() { snapshot(&destination) } else { Default::default() };
         for (path, kept) in found {
             if source.join(&path).is_file() {
@@ -171,10 +172,10 @@ fn whatever_the_network_does_to_sealed_frames_is_refused() {
         Attack::CutWithin { frame: 1 },
         Attack::Cross,
     ];
-    // Every field of the header, the tag, the body's first byte.
+    // All fields of the header, the tag, and the first byte of the body.
     let bytes = [0, 4, 5, 6, 8, 12, 16, 24, 32, 40, 44, 48, 79, 80, 95, 96];
     attacks.extend(bytes.map(|byte| Attack::Flip { frame: 1, byte }));
-    // Some end by patience: all at the same time.
+    // Some attacks end by a timeout: all run at the same time.
     thread::scope(|scope| {
         for (number, &attack) in attacks.iter().enumerate() {
             for level in [Protection::Safe, Protection::Private] {
@@ -185,13 +186,13 @@ fn whatever_the_network_does_to_sealed_frames_is_refused() {
 }
 
 fn refuses(way: Way, level: Protection, attack: Attack) {
-    // One of two connections may carry so little that there is nothing to attack.
+    // One of the two connections may carry too few frames for the attack.
     let mut tries = (0..20).map(|_| tapped(way, level, attack));
     let (result, ..) = tries.find(|(_, _, seen)| seen.attacked).expect("an attack");
     let error = result.expect_err(&format!("{level} {attack:?} went unnoticed"));
     let is_seal = matches!(error, SessionError::Transport(TransportError::Seal(_)))
         || error.to_string().contains("seal of an object");
-    // A header that is no header any more, and a cut, are told as what they are.
+    // A damaged header and a cut have errors of their own.
     let may_be_another = matches!(
         attack,
         Attack::Flip { byte: ..80, .. } | Attack::CutAfter { .. } | Attack::CutWithin { .. }
@@ -199,7 +200,8 @@ fn refuses(way: Way, level: Protection, attack: Attack) {
     assert!(is_seal || may_be_another, "{way:?} {level} {attack:?}: {error}");
 }
 
-/// What the seals are for: in clear, a network that knows the check goes unnoticed when it repeats small files, say.
+/// Seals protect from a network that computes the check: in clear, it can repeat small files unnoticed, for
+/// example.
 #[test]
 fn in_clear_a_network_may_repeat_what_it_likes() {
     let (result, _, _) = tapped(Way::Push, Protection::Clear, Attack::FlipLast { frame: 0 });

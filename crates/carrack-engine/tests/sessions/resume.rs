@@ -1,4 +1,4 @@
-//! A transfer that ended before its time is run again: only what is missing travels (L12).
+//! A transfer that ended early runs again: only the missing data is sent (L12).
 
 use std::fs;
 use std::io::Read;
@@ -75,7 +75,7 @@ impl Place {
         }
     }
 
-    /// Runs until about so many bytes are there.
+    /// Runs until about `bytes` bytes are copied.
     fn run_until(&self, way: Way, transfer: &Transfer, bytes: u64) -> Summary {
         let slow = Transfer {
             settings: Settings {
@@ -116,7 +116,7 @@ impl Place {
         assert_eq!(self.journals(), Vec::<PathBuf>::new());
     }
 
-    /// All files are there, and perhaps more than that.
+    /// Asserts that all files are there; other entries may exist.
     fn assert_files(&self) {
         let (wanted, found) = (snapshot(&self.source()), snapshot(&self.destination()));
         for (path, kept) in wanted.iter().filter(|(_, kept)| kept.contains("Hash(")) {
@@ -130,7 +130,7 @@ impl Place {
     }
 }
 
-/// Ends the transfer when enough is there.
+/// Ends the transfer after `bytes` bytes.
 struct Watch<'a> {
     abort: &'a Abort,
     bytes: u64,
@@ -184,7 +184,7 @@ fn a_file_that_changed_meanwhile_starts_again() {
     let place = Place::new();
     let transfer = place.transfer(1);
     place.run_until(Way::Local, &transfer, total_bytes(&place) / 2);
-    // The same size and time, and another inode; another time; another size.
+    // The files differ in the inode alone, in the time, or in the size.
     for i in 0..FILES {
         let path = place.source().join(format!("large/{i}"));
         let time = fs::metadata(&path).unwrap().modified().unwrap();
@@ -256,7 +256,7 @@ fn another_run_waits_while_one_is_at_it_and_goes_on_or_is_refused() {
         };
         let (abort, recorder) = (&abort, &recorder);
         let first = scope.spawn(move || copy_local(&slow, recorder, abort));
-        // Once it has its name it is locked.
+        // A journal with its final name is locked.
         let is_there =
             || place.journals().iter().any(|path| path.extension().is_some_and(|end| end == "journal"));
         while !is_there() {
@@ -269,7 +269,7 @@ fn another_run_waits_while_one_is_at_it_and_goes_on_or_is_refused() {
             let error = outcome.result.unwrap_err().to_string();
             assert!(error.contains("another process has the journal"), "{way:?}: {error}");
         }
-        // The first one ends as soon as the second one says that it waits.
+        // The first run ends as soon as the second reports that it waits.
         let second = place.transfer(2);
         let (waits, own) = (EndsAnother { told: Recorder::default(), other: abort }, Abort::new().unwrap());
         let (here, there) = channel();
@@ -282,7 +282,7 @@ fn another_run_waits_while_one_is_at_it_and_goes_on_or_is_refused() {
     place.assert_complete();
 }
 
-/// Ends another transfer when this one waits for it.
+/// Interrupts another transfer when its own reports that it waits.
 struct EndsAnother<'a> {
     told: Recorder,
     other: &'a Abort,
@@ -354,7 +354,7 @@ fn one_of_somebody_else_is_done_without() {
 #[test]
 fn a_temporary_file_with_another_owner_or_name_is_not_gone_on_with() {
     for gives_away in [false, true] {
-        // On a busy machine it may be interrupted just between two files.
+        // On a busy machine the interrupt may come between two files.
         let interrupted = |_| {
             let place = Place::new();
             place.run_until(Way::Push, &place.transfer(1), total_bytes(&place) / 2);
@@ -363,7 +363,7 @@ fn a_temporary_file_with_another_owner_or_name_is_not_gone_on_with() {
             (!begun.is_empty()).then_some((place, begun))
         };
         let (place, begun) = (0..10).find_map(interrupted).expect("a file that is begun");
-        // Somebody keeps each of them: as an open file, or by another name.
+        // Another user keeps each temporary file, as an open file or by another name.
         let mut kept = Vec::new();
         for (index, path) in begun.iter().enumerate() {
             let name = place.dir.path().join(format!("kept-{index}"));
@@ -392,7 +392,7 @@ fn directories_that_a_killed_session_left_open_get_their_modes_back() {
     let place = Place::new();
     let transfer = place.transfer(1);
     place.run_until(Way::Push, &transfer, total_bytes(&place) / 2);
-    // The source knows nothing of this one: nobody else sets its mode.
+    // The source has no such directory; only the journal has its mode.
     let other = place.destination().join("other");
     fs::create_dir(&other).unwrap();
     set_mode(&other, 0o755);

@@ -1,4 +1,4 @@
-//! Networks that break and stall: a run goes on in another session, and what only takes its time is waited for.
+//! Networks that break and stall: a run continues in another session, and slow progress is not a stall.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -15,10 +15,10 @@ use crate::common::*;
 
 const LIMIT_S: u64 = 120;
 
-/// The least that may be asked for.
+/// The smallest stall timeout.
 const STALL: Duration = Duration::from_secs(1);
 
-/// A source, and a place for its contents.
+/// A source, and a destination for its contents.
 struct World {
     root: tempfile::TempDir,
 }
@@ -35,7 +35,7 @@ impl World {
         self.root.path().join(name)
     }
 
-    /// Of the source's contents.
+    /// Returns the transfer of the source's contents.
     fn transfer(&self) -> Transfer {
         let mut transfer = transfer(&[&self.path("src/")], &self.path("dst/"));
         transfer.settings.stall = STALL;
@@ -53,7 +53,8 @@ fn role(way: Way) -> Role {
     if way == Way::Push { Role::Source } else { Role::Sink }
 }
 
-/// A far end behind a control channel that carries so many bytes each way and then closes, or, if it `stalls`, nothing more.
+/// Returns a far end behind a control channel that carries `bytes` bytes in each direction, and then closes
+/// or, with `stalls`, forwards nothing more.
 fn breaking(bytes: Option<usize>, stalls: bool) -> Peer {
     let (caller, caller_side) = channel();
     let (served, served_side) = channel();
@@ -80,7 +81,7 @@ fn pass(from: OwnedFd, to: OwnedFd, bytes: usize, stalls: bool) {
     }
 }
 
-/// A run with these far ends, one for each session; how many sessions it took.
+/// Runs a transfer with one far end for each session; returns the number of sessions as well.
 fn run(
     way: Way,
     transfer: &Transfer,
@@ -107,7 +108,7 @@ fn warnings(recorder: &Recorder) -> Vec<String> {
 #[test]
 fn a_control_channel_that_is_cut_anywhere_is_followed_by_another() {
     for way in [Way::Push, Way::Pull] {
-        // In the hello, in the welcome, while the data connections are made, and later.
+        // The limits are in the hello, in the welcome, in the setup of the data connections, and later.
         for bytes in [40, 200, 700, 1_000, 1_500, 2_500] {
             within(LIMIT_S, move || {
                 let world = World::new();
@@ -130,7 +131,7 @@ fn objects_over_the_control_channel_go_on_too() {
         within(LIMIT_S, move || {
             let world = World::new();
             let mut transfer = world.transfer();
-            // Nobody can listen there: the link carries everything.
+            // The only allowed port is taken: the control channel carries the objects.
             let taken = std::net::TcpListener::bind("[::]:0").unwrap();
             let port = taken.local_addr().unwrap().port();
             transfer.settings.ports = Some(port..=port);
@@ -204,14 +205,14 @@ fn what_would_be_the_same_again_is_not_tried_again() {
     });
 }
 
-/// How one session with this far end went, and how long it took.
+/// Returns the error of one session with this far end, and its duration.
 fn timed(way: Way, transfer: &Transfer, peer: Peer) -> (SessionError, Duration) {
     let began = Instant::now();
     let outcome = copy_with_peer(transfer, role(way), peer, &Recorder::default(), &Abort::new().unwrap());
     (outcome.result.unwrap_err(), began.elapsed())
 }
 
-/// Twice the timeout, and what a busy machine takes to begin a session.
+/// Twice the timeout, and the time in which a busy machine begins a session.
 const NOTICED: Duration = Duration::from_secs(2 * STALL.as_secs() + 3);
 
 #[test]
@@ -219,7 +220,7 @@ fn an_end_that_is_silent_is_dead() {
     for way in [Way::Push, Way::Pull] {
         within(LIMIT_S, move || {
             let world = World::new();
-            // More than fits, so that the session stands when the channel falls silent.
+            // The file exceeds the buffers, so that the session is established when the channel falls silent.
             write(&world.path("src/large"), &noise(40_000_000, 9));
             let mut transfer = world.transfer();
             transfer.settings.scheduling.rate = 2_000_000;

@@ -1,4 +1,4 @@
-//! Policies, limits and ways of writing: whatever comes next and however gently, everything arrives.
+//! Policies, limits and ways of writing: all files arrive with each of them.
 
 use std::fs;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -29,7 +29,7 @@ fn every_policy_and_way_of_writing_copies_the_same() {
             let mut transfer = transfer(&[&source], &destination);
             transfer.settings.sink_io = sink_io;
             transfer.settings.source_io = SourceIo::Direct;
-            // What makes both ends take objects one by one from the queues of their targets.
+            // With these settings both ends take objects one by one from their target queues.
             transfer.settings.scheduling = Scheduling { policy, in_flight_max: 2, ..Scheduling::default() };
             copy_well(way, &transfer);
             assert_same(&source, &destination);
@@ -73,13 +73,13 @@ fn a_rate_is_kept() {
         transfer.settings.lanes = lanes;
         let began = Instant::now();
         copy_well(Way::Push, &transfer);
-        // 7.8 MiB at 8 MiB/s, less a burst of 50 ms and the last object, which is not waited for.
+        // 7.8 MiB at 8 MiB/s, less a burst of 50 ms and the last object, after which there is no wait.
         assert!(began.elapsed() > Duration::from_millis(750), "{:?}", began.elapsed());
         assert_same(&source, &destination);
     }
 }
 
-/// At whichever end the timetable is: the other one hears of no limit.
+/// Either end can have the timetable; the other end receives no limit.
 #[test]
 fn a_rate_follows_the_time_at_either_end() {
     let dir = tempfile::tempdir().unwrap();
@@ -95,7 +95,8 @@ fn a_rate_follows_the_time_at_either_end() {
         let began = Instant::now();
         copy_well(way, &transfer);
         let took = began.elapsed();
-        // All of it at 4 MiB/s would take 6 s; two seconds of that leave 16 MiB, of which the source may be 8 MiB ahead.
+        // 24 MiB at 4 MiB/s would take 6 s; the two slow seconds leave 16 MiB, of which the source may be 8
+        // MiB ahead.
         assert!(
             (Duration::from_millis(1_500)..Duration::from_millis(4_500)).contains(&took),
             "{way:?}: {took:?}"

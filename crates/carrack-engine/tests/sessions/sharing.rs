@@ -1,4 +1,4 @@
-//! Ends that ask a meta-server for their targets: a real one, in this process.
+//! Ends that ask a meta-scheduler for grants on their targets: a real meta-scheduler, in this process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -14,12 +14,12 @@ use carrack_plan::grants::{Answer, Batch, GrantServer, GrantSettings};
 
 use crate::common::*;
 
-/// A meta-server that remembers what it was told.
+/// A meta-scheduler that records the batches of its clients.
 struct Server {
     began: Instant,
     grants: Mutex<GrantServer>,
     seen: Mutex<Vec<Batch>>,
-    /// Every grant by its number, with its client.
+    /// All grants by number, with their clients.
     granted: Mutex<BTreeSet<(u64, String)>>,
     is_away: AtomicBool,
 }
@@ -58,7 +58,7 @@ impl GrantExchange for Server {
     }
 }
 
-/// On a disk: memory is nobody's business.
+/// The directory is on a disk: file systems in memory are not shared targets.
 fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in("/var/tmp").unwrap()
 }
@@ -80,12 +80,12 @@ fn an_end_asks_for_its_targets_and_says_farewell() {
         let server = Server::start(GrantSettings::default());
         let destination = dir.path().join(format!("{way:?}"));
         let mut transfer = sharing(&source, &destination, &server);
-        // Not over before anything is asked.
+        // The rate makes the transfer last until the first request.
         transfer.settings.scheduling.rate = 100 << 20;
         copy_well(way, &transfer);
         assert_same(&source, &destination);
         assert_clean(&destination);
-        // The far end was given nobody to ask.
+        // The far end has no meta-scheduler.
         let clients = server.bytes_moved();
         assert_eq!((clients.len(), server.farewells()), (1, 1), "{clients:?}");
         let ends = if way == Way::Local { 2 } else { 1 };
@@ -112,11 +112,11 @@ fn a_deadline_claims_what_is_left() {
         let seen = server.seen.lock().unwrap();
         let told: Vec<_> = seen.iter().filter_map(|batch| batch.deadline).collect();
         assert!(told.iter().all(|deadline| (3_590_000..=3_600_000).contains(&deadline.in_ms)), "{told:?}");
-        // Both ends of a local copy are one client's.
+        // Both ends of a local copy are one client.
         let all = (40 << 20) * if way == Way::Local { 2 } else { 1 };
         let most = told.iter().map(|deadline| deadline.bytes_left).max().unwrap();
         let least = told.iter().map(|deadline| deadline.bytes_left).min().unwrap();
-        // What was moved is told a moment later than what was read.
+        // Written bytes are reported slightly later than read bytes.
         assert!((all / 4..=3 * all).contains(&most) && least < most, "{least} to {most} of {all}");
     }
 }
@@ -128,7 +128,7 @@ fn two_take_turns_and_both_arrive() {
     for i in 0..6 {
         write(&source.join(format!("large{i}")), &noise(16 << 20, i));
     }
-    // Bursts that are far shorter than the transfers.
+    // Bursts are far shorter than the transfers.
     let settings = GrantSettings {
         burst: Duration::from_millis(20),
         burst_min: Duration::from_millis(5),
@@ -177,7 +177,7 @@ fn without_a_server_it_goes_on_and_says_so() {
     server.is_away.store(true, SeqCst);
     let destination = dir.path().join("dst");
     let mut transfer = sharing(&source, &destination, &server);
-    // Longer than it takes to notice.
+    // The transfer lasts longer than the detection of the missing meta-scheduler.
     transfer.settings.scheduling.rate = 12 << 20;
     let (outcome, recorder) = copy(Way::Push, &transfer);
     assert!(outcome.result.is_ok(), "{:?}", outcome.result);

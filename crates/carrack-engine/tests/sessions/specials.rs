@@ -1,4 +1,4 @@
-//! Devices, pipes and sockets between ends that did not agree on them, and at a sink that gives nobody rights.
+//! Devices, pipes and sockets between ends that did not agree on them, and at a sink that grants no rights.
 
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
@@ -35,7 +35,7 @@ fn special_table(name: &str, special: &Special) -> Vec<u8> {
     table
 }
 
-/// A transfer that keeps so much.
+/// Returns a transfer that keeps these attributes.
 fn keeping(kept: Kept, sources: &[&Path], destination: &Path) -> Transfer {
     let mut transfer = transfer(sources, destination);
     transfer.spec = spec();
@@ -121,7 +121,7 @@ fn none_is_a_large_file() {
     }
 }
 
-/// It would take the record for the end of the protocol.
+/// An older sink does not know the record kind, and would end the session.
 #[test]
 fn an_older_sink_is_sent_none_and_its_user_is_told() {
     within(LIMIT_S, || {
@@ -154,7 +154,7 @@ fn an_older_sink_is_sent_none_and_its_user_is_told() {
     });
 }
 
-/// A daemon: what gives rights on its machine is not its clients' to say.
+/// At a daemon, clients can't create entries that grant rights on its machine.
 #[test]
 fn a_sink_that_gives_no_rights_makes_pipes_and_no_devices() {
     let dir = tempfile::tempdir().unwrap();

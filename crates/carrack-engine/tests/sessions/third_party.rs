@@ -1,4 +1,4 @@
-//! Transfers between two far ends that the caller only controls.
+//! Third-party transfers: the caller only controls the two far ends.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::common::*;
 
 const LIMIT_S: u64 = 60;
 
-/// Two real ends, and this process between them.
+/// Runs a transfer between two real ends, with this process as their controller.
 fn between(transfer: &Transfer, relays: bool) -> (Outcome, Recorder) {
     let end = || {
         let (here, there) = channel();
@@ -65,7 +65,7 @@ fn the_data_goes_directly_whoever_dials_or_through_here() {
             assert_eq!(recorder.failures(), Vec::<String>::new());
             let way = if relays { "relay" } else { "direct" };
             assert_eq!(connected(&recorder), (way, Some(Protection::Private)));
-            // What the ends count and report arrives here.
+            // The counters and the reports of both ends arrive at the controller.
             let digests =
                 recorder.events().iter().filter(|event| matches!(event, Event::FileDigest { .. })).count();
             assert_eq!(digests as u64, outcome.summary.files_done);
@@ -80,7 +80,7 @@ fn failures_of_both_ends_are_told() {
         let dir = tempfile::tempdir().unwrap();
         write(&dir.path().join("src/good"), b"good");
         write(&dir.path().join("src/taken"), b"new");
-        // A directory stands where the file is to go.
+        // A directory has the name of the file.
         fs::create_dir_all(dir.path().join("dst/src/taken/in it")).unwrap();
         let (outcome, recorder) =
             between(&transfer(&[&dir.path().join("src")], &dir.path().join("dst")), false);
@@ -107,7 +107,7 @@ fn a_dry_run_lists_and_touches_nothing() {
     });
 }
 
-/// Ends that allow less than the caller would like to do without.
+/// Both ends can refuse less protection than their minimum.
 #[test]
 fn either_end_may_refuse() {
     within(LIMIT_S, || {
@@ -138,7 +138,7 @@ fn either_end_may_refuse() {
     });
 }
 
-/// A sink that the test plays, which says that it listens where nobody does.
+/// The test plays a sink that announces a port without a listener.
 #[test]
 fn ends_that_can_not_reach_each_other_are_told_so_with_a_way_out() {
     within(LIMIT_S, || {
@@ -169,7 +169,7 @@ fn welcome_at(sink: &mut Scripted, port: u16) {
     sink.say(Control::Welcome(welcome));
 }
 
-/// The transfer's outcome, and what the sink heard.
+/// Returns the transfer's outcome, and the messages that the sink received.
 fn with_scripted_sink(transfer: Transfer, script: impl FnOnce(&mut Scripted)) -> (Outcome, Vec<Control>) {
     let ((near_source, far_source), (near_sink, far_sink)) = (channel(), channel());
     let reading = thread::spawn(move || serve_any(far_source, &Abort::new().unwrap()));
@@ -189,7 +189,7 @@ fn with_scripted_sink(transfer: Transfer, script: impl FnOnce(&mut Scripted)) ->
     (outcome, said)
 }
 
-/// A source that the test plays: what it sends must be what the user asked it for.
+/// The test plays a source, which may send only the files that the user asked for.
 #[test]
 fn a_source_may_write_only_what_was_asked_of_it() {
     within(LIMIT_S, || {

@@ -1,4 +1,4 @@
-//! Sessions over TLS with certificates of a site's own authority: what a daemon and its clients have.
+//! Sessions over TLS with certificates of a site's own authority, as between a daemon and its clients.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -27,7 +27,7 @@ use crate::common::*;
 const LIMIT_S: u64 = 120;
 const HOST: &str = "dtn1.example.org";
 
-/// An authority, and what it gave out.
+/// A certificate authority, and the certificates that it issued.
 struct Site {
     root: tempfile::TempDir,
     authority: Authority,
@@ -84,7 +84,7 @@ fn call(socket: TcpStream, config: Arc<ClientConfig>) -> Result<Peer, TlsError> 
     Ok(Peer { channel: Channel::Tls(Box::new(channel)), host: "127.0.0.1".into(), token: String::new() })
 }
 
-/// Serves one caller; who it was, and how it ended.
+/// Serves one caller; returns the caller's name and the outcome.
 fn answer(
     socket: TcpStream,
     config: Arc<ServerConfig>,
@@ -130,7 +130,7 @@ fn trees_go_both_ways_at_every_level_and_the_server_knows_who_comes() {
     }
 }
 
-/// How many data connections came to stand.
+/// Returns the number of data connections.
 fn streams(recorder: &Recorder) -> Option<u32> {
     recorder.events().into_iter().find_map(|event| match event {
         Event::Connected { streams, .. } => Some(streams),
@@ -170,7 +170,7 @@ fn browsing_goes_over_tls_too() {
     assert!(dir.path().join("new/deep").is_dir() && !dir.path().join("many").exists());
 }
 
-/// TLS 1.3 tells a client only when it reads that the server does not accept it.
+/// In TLS 1.3 a client learns that the server rejects it only when it reads.
 #[test]
 fn a_client_that_is_not_accepted_hears_why() {
     let (site, other) = (Site::new(), Site::new());
@@ -183,7 +183,7 @@ fn a_client_that_is_not_accepted_hears_why() {
             let (here, there) = sockets();
             let (config, house) = (site.server_config(), ExportHouse::new(dir.path(), Protection::Private));
             let serving = thread::spawn(move || answer(there, config, &house).map(|_| ()));
-            // The handshake is over for the client before the server has looked.
+            // The client's handshake ends before the server has checked the certificate.
             let peer = call(here, site.client_config(identity.clone())).unwrap();
             let abort = Abort::new().unwrap();
             let error = if is_copy {
@@ -204,7 +204,7 @@ fn a_client_that_is_not_accepted_hears_why() {
     }
 }
 
-/// One leg of the man in the middle.
+/// One side of the man in the middle.
 struct Leg {
     socket: TcpStream,
     tls: Connection,
@@ -216,7 +216,7 @@ impl Leg {
         Leg { socket, tls }
     }
 
-    /// What came, decrypted; nothing if the other end left.
+    /// Returns the decrypted bytes; `None` if the other end left.
     fn take(&mut self) -> Option<Vec<u8>> {
         while self.tls.wants_write() && self.tls.write_tls(&mut self.socket).is_ok() {}
         match self.tls.read_tls(&mut self.socket) {
@@ -233,7 +233,8 @@ impl Leg {
     }
 }
 
-/// Somebody who can be both ends to each other, and hands on every word as it is; how many bytes that were.
+/// A man in the middle with valid certificates for both ends, which forwards all bytes unchanged; returns
+/// their number.
 fn relay(mut near: Leg, mut far: Leg) -> usize {
     let mut passed = 0;
     for leg in [&mut near, &mut far] {
@@ -250,8 +251,8 @@ fn relay(mut near: Leg, mut far: Leg) -> usize {
     passed
 }
 
-/// Both legs are as good as certificates make them; the control channels' exporters (RFC 8446 §7.5) are not one, and so
-/// neither are the keys of the data connections, although both ends have the same session key.
+/// Both sides have valid certificates. The exporters of the two control channels (RFC 8446 §7.5) differ, and
+/// so do the keys of the data connections, although both ends have the same session key.
 #[test]
 fn whoever_ends_tls_in_the_middle_gets_no_data_connection() {
     let site = Site::new();
@@ -273,7 +274,7 @@ fn whoever_ends_tls_in_the_middle_gets_no_data_connection() {
             let far = Leg::new(far.try_clone().unwrap(), tls.into());
             thread::spawn(move || relay(near, far))
         });
-        // Without anybody between, the two talk to each other.
+        // Without a man in the middle both ends are connected directly.
         let (here, there) = if between { (here, there) } else { sockets() };
         let serving = thread::spawn(move || answer(there, config, &house).unwrap());
         let peer = call(here, site.client_config(site.client(name))).unwrap();
@@ -285,6 +286,6 @@ fn whoever_ends_tls_in_the_middle_gets_no_data_connection() {
         (outcome.result.is_ok(), streams(&recorder), passed > 300_000, who)
     };
     assert_eq!(moved(false, "direct"), (true, Some(2), false, "direct".to_owned()));
-    // The data goes by the control channel, which is what he has.
+    // The data takes the control channel, which the man in the middle has.
     assert_eq!(moved(true, "tapped"), (true, Some(0), true, "stolen-tapped".to_owned()));
 }

@@ -1,4 +1,5 @@
-//! Sessions in which files are compared: what neither end lets the other do, and that a house is asked.
+//! Sessions that compare files: the limits that each end sets the other, and the request for the consent of a
+//! [`House`].
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -135,14 +136,14 @@ fn a_called_end_answers_questions_only_and_not_too_many() {
         said.into_iter().for_each(|message| caller.say(message));
         let heard = within(LIMIT_S, move || caller.rest());
         let served = within(LIMIT_S, move || serving.join().unwrap());
-        // After the end, what is said may go unheard.
+        // Messages after the end may stay unread.
         let is_over = shown.starts_with("VerifyEnd") && served.result.is_ok();
         assert!(is_over || matches!(heard.last(), Some(Control::Refuse(_))), "{shown}: {heard:?}");
         assert!(is_over || served.result.is_err(), "{shown}");
     }
 }
 
-/// What a caller makes of a destination that answers so, one after the other.
+/// Returns the caller's results for a destination that gives these answers in order.
 fn hear(answers: Vec<Control>) -> (Result<(), SessionError>, Vec<Finding>, Verified) {
     within(LIMIT_S, move || {
         let (here, there) = channel();
@@ -220,7 +221,7 @@ fn a_file_that_differed_once_is_not_called_equal() {
     let names = [(2, 0, &b""[..]), (1, 7, b"")];
     let digest = *blake3::hash(b"content").as_bytes();
     let pieces = |values: &[u8]| Control::Pieces(Pieces { values: values.into(), problem: String::new() });
-    // It reads well the second time.
+    // The second read is correct.
     let (_, findings, verified) = hear(vec![sights(&names), sights(&[(1, 7, &[7; 32])]), pieces(&digest)]);
     assert!(
         matches!(&findings[0].what, Difference::Content { ranges, .. } if ranges[0].len == 7),

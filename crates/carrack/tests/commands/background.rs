@@ -1,4 +1,5 @@
-//! The register of a user's copies: `carrack cp --background`, and `transfers`, `status`, `log`, `wait`, `cancel` and `resume` of copies.
+//! The register of a user's copies: `carrack cp --background`, and `transfers`, `status`, `log`, `wait`,
+//! `cancel` and `resume` of copies.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,10 +12,10 @@ use crate::common::process::{assert_exit, assert_says, json, run, wait_for};
 use crate::common::tree::noise;
 
 const FILE_BYTES: usize = 6_000_000;
-/// The file takes seconds.
+/// Options by which the file takes seconds.
 const SLOW: [&str; 2] = ["--bwlimit", "1MB"];
 
-/// A home, and a file to copy in it.
+/// A home directory, with a file to copy.
 struct Home(tempfile::TempDir);
 
 impl Home {
@@ -28,7 +29,7 @@ impl Home {
         self.0.path().join(name)
     }
 
-    /// Its end leaves no process that has its files open.
+    /// Runs carrack; no process that is left has its output files open.
     fn carrack(&self, arguments: &[&str]) -> Output {
         run(&mut self.command(arguments))
     }
@@ -46,7 +47,7 @@ impl Home {
         self.carrack(&[&["cp", "--background"], more, &["file", "copy"]].concat())
     }
 
-    /// One that is under way; its ID.
+    /// Starts a copy and returns its ID.
     #[track_caller]
     fn started(&self, more: &[&str]) -> String {
         let started = self.start(more);
@@ -92,7 +93,7 @@ fn a_copy_goes_on_without_its_command() {
     assert!(home.is_whole());
     assert!(home.status(&id).starts_with(&format!("{id}  done\n")));
     assert_eq!(home.carrack(&["resume"]).stdout, b"", "nothing is left to go on with");
-    // It is over, and may be begun again.
+    // The copy is over, and may be started again.
     assert_exit(&home.start(&[]), 0);
 }
 
@@ -125,7 +126,7 @@ fn one_that_was_killed_is_resumed() {
     let home = Home::new();
     let id = home.started(&SLOW);
     kill_process(home.pid_of(&id), Signal::KILL).unwrap();
-    // It has no parent any more: whoever takes it in its place may take its time.
+    // Its parent is gone: the process that adopts it may reap it late.
     wait_for("its end", || home.status(&id).starts_with(&format!("{id}  killed\n")).then_some(()));
     let waited = home.carrack(&["wait", &id]);
     assert_exit(&waited, 3);
@@ -177,14 +178,15 @@ fn copies_in_the_foreground_are_listed_too() {
     assert_exit(&home.carrack(&["wait", id]), 0);
     assert_says(&home.carrack(&["pause", id]), &["no copy waits", "carrack cancel"]);
     assert_says(&home.carrack(&["resume", id]), &["there is no copy"]);
-    // What was stopped goes on.
+    // The stopped copy resumes.
     let other = copies.iter().find(|copy| copy["destination"] == "other").unwrap()["id"].as_str().unwrap();
     assert!(listed(&["log", other]).contains("--stop-at"));
     assert_exit(&home.carrack(&["retry", other]), 0);
     assert!(home.status(other).starts_with(&format!("{other}  done\n")));
 }
 
-/// What came by a pipe is nowhere when the command is run again, or in another process: it would delete what a pattern keeps.
+/// Input from a pipe is gone when the command runs again, or in another process: without its patterns the
+/// sync would delete the files that they keep.
 #[test]
 fn what_comes_by_a_pipe_is_no_part_of_another_run() {
     let home = Home::new();
@@ -210,7 +212,7 @@ fn what_comes_by_a_pipe_is_no_part_of_another_run() {
     assert!(home.path("kept/precious").exists());
 }
 
-/// Nobody has asked how it ended, but it has.
+/// The process has ended without a record of its end.
 #[test]
 fn one_that_is_dead_does_not_run() {
     let home = Home::new();

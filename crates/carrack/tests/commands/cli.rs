@@ -1,6 +1,7 @@
 //! The wiring of the command: arguments to exit code, the session over an ssh stand-in, signals.
 //!
-//! The stand-in runs the far command here, in another directory, as ssh does: host first, then the command's words.
+//! The stand-in runs the far command on this host, in another directory, as ssh does: host first, then the
+//! command's words.
 
 mod environment;
 use std::ffi::OsStr;
@@ -17,10 +18,10 @@ use crate::common::process::{Running, assert_exit, assert_says, json, run, talk,
 use crate::common::tree::{assert_same, plant};
 use crate::common::{CARRACK, Places};
 
-/// The least that `--object-size` takes.
+/// The least value of `--object-size`.
 const OBJECT_BYTES_MIN: usize = 128 << 10;
 
-/// The near place is where commands run, the far one the home on the other host.
+/// The near directory is where commands run, the far one the home on the other host.
 struct World(Places);
 
 impl Deref for World {
@@ -36,7 +37,7 @@ impl World {
         World(Places::new())
     }
 
-    /// An ssh that runs the far command here.
+    /// Returns an ssh stand-in that runs the far command on this host.
     fn working_ssh(&self) -> String {
         self.script("working", &format!("shift; cd '{}' && exec sh -c \"$*\"", self.far("").display()))
     }
@@ -52,7 +53,7 @@ impl World {
         run(&mut self.command(arguments))
     }
 
-    /// With the far carrack named.
+    /// Copies, with the far carrack named.
     #[track_caller]
     fn copy(&self, arguments: &[&str]) -> Output {
         self.run(&[&["cp", "--remote-carrack", CARRACK][..], arguments].concat())
@@ -72,7 +73,7 @@ fn nonsense_is_a_usage_error_with_a_hint() {
     assert!(talk(&world.run(&["cp", "g:a", "i", "h:b"])).contains("\nhint: run carrack once for each host"));
 }
 
-/// What a directory gets that no source gives a mode: as mkdir(1) makes it.
+/// A directory without a mode from a source gets the mode of mkdir(1).
 #[test]
 fn a_destination_that_is_made_has_the_users_umask() {
     use std::os::unix::fs::PermissionsExt;
@@ -100,7 +101,7 @@ fn a_tree_within_this_host() {
     assert_same(&world.near("tree"), &world.near("copy"));
 }
 
-/// What `--report` writes, of a copy in which something fails.
+/// The page of `--report`, for a copy in which a file fails.
 #[test]
 fn a_report_is_one_page_whatever_the_names_are() {
     let world = World::new();
@@ -118,7 +119,7 @@ fn a_report_is_one_page_whatever_the_names_are() {
     {
         assert!(page.contains(words), "{words}\n{page}");
     }
-    // The source's own numbers: 2 files of one size, and what was read and sent.
+    // The source's own numbers: 2 files of one size, and the bytes that were read and sent.
     for words in ["2 files</p>", "2 MiB to 4 MiB", "lane 0", "read</text>", "written</text>"] {
         assert!(page.contains(words), "{words}\n{page}");
     }
@@ -128,7 +129,7 @@ fn a_report_is_one_page_whatever_the_names_are() {
     assert!(fs::read_to_string(world.near("page.html")).unwrap().contains("carrack sync: complete"));
 }
 
-/// A sink that the user started hears of the source, though that is far.
+/// A sink that the user started gets the source's reports, though the source is far.
 #[test]
 fn a_report_of_a_copy_from_the_far_host_knows_the_source() {
     let world = World::new();
@@ -164,7 +165,7 @@ fn the_live_view_needs_a_terminal_and_the_copy_does_not() {
     assert!(said.contains("carrack: copied 1 file") && !said.contains('\x1b'), "{said}");
 }
 
-/// On a terminal that script(1) makes: q ends as Ctrl-C does, and the terminal is as before.
+/// On a terminal of script(1): q ends the copy as Ctrl-C does, and the terminal is restored.
 #[test]
 fn q_ends_the_live_view_and_the_copy() {
     const ENTERED: &str = "\x1b[?1049h";
@@ -199,14 +200,15 @@ fn q_ends_the_live_view_and_the_copy() {
     assert!(!world.near("copy").exists());
 }
 
-/// A thread that has read some of a file lets others go on with it: also when as many files are open as may be (128), and more wait.
+/// A thread that has read a part of a file lets others read the rest: also when the limit of open files (128)
+/// is reached, and more wait.
 #[test]
 fn more_large_files_than_may_be_open() {
     let world = World::new();
     let from = world.near("from");
     fs::create_dir(&from).unwrap();
     for number in 0..150 {
-        // More than a thread reads in a row, which is 16 objects; no holes, which are not read.
+        // More objects than a thread reads in a row, which is 16; no holes, which are not read.
         fs::write(from.join(number.to_string()), vec![7; 17 * OBJECT_BYTES_MIN + number]).unwrap();
     }
     assert_exit(&world.run(&["cp", "-r", "--object-size", "128KiB", "from", "to"]), 0);
@@ -258,7 +260,7 @@ fn looking_making_and_removing_here_and_over_ssh() {
     assert_says(&lost, &["silent could not connect to localhost"]);
 }
 
-/// ssh's rule: nothing of a directory is created with more than the umask lets.
+/// ssh's rule: no entry of a directory is created with more rights than the umask allows.
 #[test]
 fn the_umask_of_the_far_end_holds_for_directories() {
     use std::os::unix::fs::PermissionsExt;
@@ -326,7 +328,7 @@ fn ssh_explains_why_nobody_answers() {
     let world = World::new();
     fs::write(world.near("a"), "a").unwrap();
     for (script, words) in [("exit 255", "could not connect to h"), ("exit 127", "was not found on h")] {
-        // Reads first: a far shell lives long enough to be spoken to.
+        // The script reads first: a far shell lives long enough to get a message.
         let ssh = world.script("broken", &format!("head -c 16 >/dev/null; {script}"));
         let mut command = world.command(&["cp", "--ssh", &ssh, "a", "h:"]);
         let output = run(command.env("CARRACK_SSH", "false"));
@@ -368,7 +370,7 @@ fn what_storage_cannot_do_is_said_once() {
     assert_exit(&output, 0);
     assert_eq!(talk(&output).matches("can't be striped").count(), 1, "{}", talk(&output));
     assert_same(&world.near("tree"), &world.far("striped"));
-    // What asks for less than that is content with what there is.
+    // A request for less than that is satisfied by the given striping.
     let output = world.copy(&["-r", "--stripe=auto", "tree", "far:auto"]);
     assert_exit(&output, 0);
     assert!(!talk(&output).contains("stripe"), "{}", talk(&output));
@@ -394,7 +396,7 @@ fn targets_are_told_in_a_table_and_as_json() {
     assert!(["source", "sink"].iter().all(|side| sides.iter().any(|told| told == side)), "{sides:?}");
 }
 
-/// What stands in the user's file, in a profile and in the environment is what a copy does.
+/// A copy uses the options of the user's file, a profile and the environment.
 #[test]
 fn options_come_from_elsewhere_too() {
     let world = World::new();
@@ -439,7 +441,7 @@ fn options_come_from_elsewhere_too() {
     assert!(!world.near("other").exists());
 }
 
-/// A pull, where the far end hears of no limit: the timetable is followed here.
+/// In a pull the far end gets no limit: this end follows the timetable.
 #[test]
 fn a_timetable_bounds_the_rate() {
     let world = World::new();

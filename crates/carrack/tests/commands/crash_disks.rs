@@ -1,7 +1,7 @@
-//! Power cuts of a disk: a copy goes to a real ext4 and a real XFS, whose disk is a file of the double. What a cut after any write or
-//! flush of the disk would leave is mounted, which recovers the file system's own journal; the same command runs again on
-//! that. This is the way with `syncfs` and `O_TMPFILE`, which the double itself does not have; the variables are those of
-//! `crash_images`.
+//! Power cuts of a disk: a copy goes to a real ext4 and a real XFS, whose disk is a file of the double. The
+//! state that a cut after any write or flush of the disk would leave is mounted, which recovers the file
+//! system's own journal; the same command runs again on it. This covers `syncfs` and `O_TMPFILE`, which the
+//! double itself does not have; the variables are those of `crash_images`.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -12,10 +12,10 @@ use crate::common::process::{assert_exit, run};
 use crate::common::skip;
 use crate::common::storage_double::StorageDouble;
 
-/// In CI, of each file system; each takes 100 to 300 ms.
+/// Images in CI, for each file system; each takes 100 to 300 ms.
 const IMAGES: usize = 60;
 
-/// An empty file system, its disk a file of a double.
+/// Makes an empty file system, whose disk is a file of a double.
 fn disk(make: &[&str], bytes: u64) -> Option<StorageDouble> {
     if Command::new(make[0]).arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
         skip(&format!("no {} to test with", make[0]));

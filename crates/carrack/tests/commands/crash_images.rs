@@ -1,14 +1,16 @@
-//! Power cuts: a copy goes to a double that logs every operation; what a cut after any of them would leave is restored, the
-//! same command runs again, and then everything is there.
+//! Power cuts: a copy goes to a double that logs every operation; the state that a cut after any operation
+//! would leave is restored, the same command runs again, and then all files are complete.
 //!
-//! | variable | what |
+//! | variable | meaning |
 //! | --- | --- |
 //! | `CARRACK_CRASH_SEED` | another seed than 1 |
-//! | `CARRACK_CRASH_IMAGES` | so many images for each kind of durability instead of 200, or `all`: each cut in every weather; beyond two minutes `CARRACK_TESTBED_LIFETIME_S` is to be larger too |
-//! | `CARRACK_CRASH_ONLY` | `CUT:SEED`, as printed by a failure: this one only |
+//! | `CARRACK_CRASH_IMAGES` | images for each kind of durability instead of 200, or `all` |
+//! | `CARRACK_CRASH_ONLY` | `CUT:SEED`, as printed by a failure: only this cut |
 //!
-//! What was done in which order differs a little from run to run: threads. Of a failed cut the image, as it was before the
-//! command ran again, and the log are therefore kept.
+//! `all` tries each cut in every weather; beyond two minutes `CARRACK_TESTBED_LIFETIME_S` must be larger too.
+//!
+//! Threads make the order of the operations differ a little from run to run. So a failed cut keeps its image,
+//! as it was before the command ran again, and its log.
 
 use std::env;
 use std::fs;
@@ -17,13 +19,13 @@ use std::path::Path;
 use crate::common::power_cuts::{Copy, Cut, Durability, cuts, first_seed, plant_old, say, try_or_keep};
 use crate::common::storage_double::StorageDouble;
 
-/// In CI, of each kind of durability; each takes 20 to 60 ms.
+/// Images in CI, for each kind of durability; each takes 20 to 60 ms.
 const IMAGES: usize = 200;
-/// Chains of power cuts, each during the resumption after the one before.
+/// Chains of power cuts, each during the resumption after the previous cut.
 const CHAINS: u64 = 8;
 const CUTS_IN_A_CHAIN: u64 = 4;
 
-/// A double that records, and a copy that goes there.
+/// Returns a double that records, and a copy to it.
 fn scene(durability: Durability) -> Option<(StorageDouble, Copy)> {
     let double = StorageDouble::start(&["--record"], plant_old)?;
     let copy = Copy::plant(&double.local("from"), &double.local("first/to"), durability);
@@ -37,16 +39,17 @@ fn empty(directory: &Path) {
     }
 }
 
-/// Groups are made by time: on a machine that stood still while the log was made it has one of them, and little is resumed.
+/// Tries for a log with several groups. Groups are made by time: if the machine stands still while the log is
+/// made, it has a single group, and little is resumed.
 const LOGS_MAX: usize = 3;
 
-/// The copy, and then every cut in its log that is asked for.
+/// Copies, and then tries every cut in the log that is asked for.
 fn try_cuts(durability: Durability) {
     let has_resumed = (0..LOGS_MAX).any(|_| try_cuts_of_one_copy(durability));
     assert!(has_resumed, "hardly anything was resumed");
 }
 
-/// Whether what was recorded before the cuts was not copied again.
+/// Returns true if objects recorded before the cuts were not copied again.
 fn try_cuts_of_one_copy(durability: Durability) -> bool {
     let Some((double, copy)) = scene(durability) else { return true };
     let to = double.path("to");
@@ -54,7 +57,7 @@ fn try_cuts_of_one_copy(durability: Durability) -> bool {
     let all = copy.run(&to);
     copy.assert_complete(&to);
     let log = double.log();
-    // The images lie where the double was mounted: only then is it the same command.
+    // The images are at the path where the double was mounted: only then is it the same command.
     double.ask("unmount");
 
     let cuts = cuts(log.len(), IMAGES);
@@ -83,7 +86,7 @@ fn nor_does_one_between_groups() {
     try_cuts(Durability::Group);
 }
 
-/// The resumption is a transfer too: power fails in it, and in the one after.
+/// The resumption is a transfer too: power fails in it, and in the next one.
 #[test]
 fn power_cuts_in_a_row_lose_nothing() {
     for chain in 0..CHAINS {

@@ -1,5 +1,5 @@
-//! `carrack://` on the command line, with a real daemon: copies, looking around, making, removing, and what is said when
-//! something is in the way.
+//! `carrack://` on the command line, with a real daemon: copies, listings, mkdir, rm, and the messages for
+//! refused or failed requests.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::common::process::{Running, assert_exit, assert_says, json, run, talk,
 use crate::common::tree::{assert_same, plant};
 use crate::daemon::{CARRACK, Daemon, Site};
 
-/// A site with a daemon, and a client's place.
+/// A site with a daemon, and a client's directory.
 struct World {
     site: Site,
     daemon: Daemon,
@@ -25,7 +25,7 @@ impl World {
         World::of(Site::new(), "")
     }
 
-    /// With more in its configuration.
+    /// Creates a world with additions to the daemon's configuration.
     fn of(site: Site, more: &str) -> World {
         let daemon = Daemon::start(&site.write_config("", &(more.to_owned() + &site.usual_exports())));
         World { site, daemon, near: tempfile::tempdir().unwrap() }
@@ -35,7 +35,7 @@ impl World {
         self.near.path().join(name)
     }
 
-    /// Of an export's path.
+    /// Returns the URL of an export's path.
     fn url(&self, path: &str) -> String {
         format!("carrack://localhost:{}{path}", self.daemon.address.port())
     }
@@ -51,7 +51,7 @@ impl World {
         command
     }
 
-    /// As somebody with a certificate.
+    /// Returns a command with a user's certificate.
     fn command_as(&self, who: &str, arguments: &[&str]) -> Command {
         self.site.identity(who);
         let mut command = self.command(arguments);
@@ -145,7 +145,7 @@ fn looking_making_and_removing() {
     assert_eq!((&stats[0]["size_bytes"], &stats[0]["type"]), (&5.into(), &"file".into()));
     assert_eq!(stats[1]["type"], "directory");
 
-    // Nobody there to be asked.
+    // Without a terminal there is no question.
     let asked = world.alice(&["rm", "-r", &url("/data/a")]);
     assert_exit(&asked, 2);
     assert_says(&asked, &["nobody is there to be asked", "--yes"]);
@@ -308,7 +308,7 @@ fn nothing_leads_out_of_a_tokens_scope() {
     assert_exit(&with_token(&["cp", "-r", &world.url("/data/pub/near/"), "tree"]), 0);
     assert_eq!(fs::read(world.near("through")).unwrap(), fs::read(world.near("tree/f")).unwrap());
 
-    // A journal lies where the token lets write, too.
+    // A journal lies only where the token allows writing, too.
     for directory in ["/secret", "/pub", "/"] {
         let journal = ["cp", "-r", "--journal-dir", directory, "tree", &world.url("/data/in/")];
         let refused = with_token(&journal);
@@ -316,7 +316,7 @@ fn nothing_leads_out_of_a_tokens_scope() {
         assert_says(&refused, &["the directory for the journal", "Permission denied"]);
     }
     assert_exit(&with_token(&["cp", "-r", "--journal-dir", "/in", "tree", &world.url("/data/in/")]), 0);
-    // Beside a scope that does not exist yet nothing else is made.
+    // A scope that does not exist yet is made, and no entry next to it.
     assert_exit(&with_token(&["cp", "-r", "tree", &world.url("/data/new")]), 0);
     assert_exit(&with_token(&["cp", "f", &world.url("/data/new/f")]), 0);
     let names = |path: &str| {

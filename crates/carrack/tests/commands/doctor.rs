@@ -1,4 +1,5 @@
-//! `carrack doctor` on this machine, whatever that is: every check tells everything, and the exit code follows.
+//! `carrack doctor` on the machine that runs the test: every check reports all its fields, and the exit code
+//! follows from them.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -19,7 +20,7 @@ fn doctor(arguments: &[&str]) -> Output {
     run(Command::new(CARRACK).arg("doctor").args(arguments))
 }
 
-/// The checks as `docs/doctor.md` has them.
+/// Returns the checks as `docs/doctor.md` lists them.
 fn documented() -> BTreeSet<String> {
     let text = include_str!("../../../../docs/doctor.md");
     let checks = text.split("## The checks").nth(1).unwrap().split("\n## ").next().unwrap();
@@ -55,7 +56,7 @@ fn every_check_tells_everything() {
     }
     let mut found: BTreeSet<_> =
         findings.iter().map(|finding| finding["check"].as_str().unwrap().to_owned()).collect();
-    // Only where the path is on NFS.
+    // This check exists only where the path is on NFS.
     found.insert("nfs".into());
     assert_eq!(found, documented());
 }
@@ -113,7 +114,7 @@ fn a_reader_who_leaves_is_no_death() {
     assert_says(&output, &["writing to stdout: "]);
 }
 
-/// A machine of which nothing is here but its files: two nodes, `eth0` on the second, all its interrupts on CPU 0.
+/// A machine that consists of its files only: two nodes, `eth0` on the second, all its interrupts on CPU 0.
 struct Neglected {
     dir: tempfile::TempDir,
 }
@@ -141,7 +142,8 @@ impl Neglected {
         self.dir.path().join(path)
     }
 
-    /// With these files in the place of the kernel's, and no network; nothing where that is not allowed.
+    /// Runs the doctor with these files in the place of the kernel's, and no network; `None` where that is
+    /// not allowed.
     fn doctor(&self, arguments: &str) -> Option<Output> {
         let script =
             format!("mount --bind sys /sys && mount --bind proc /proc && exec \"$0\" doctor {arguments}");
@@ -166,7 +168,7 @@ fn interrupts_are_spread_when_asked_for() {
     assert_eq!(verdict_of(&json(&before), "irq_node"), "improve");
     assert_eq!(fs::read_to_string(machine.at("proc/irq/102/smp_affinity_list")).unwrap(), "0-7\n");
 
-    // It would move them again.
+    // irqbalance would move them again.
     let refused = machine.doctor("--apply --json").unwrap();
     assert_says(&refused, &["error: interrupts: irqbalance is running"]);
     assert_eq!(verdict_of(&json(&refused), "irq_node"), "improve");

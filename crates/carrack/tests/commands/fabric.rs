@@ -1,4 +1,5 @@
-//! `carrack cp --fabric`: objects by RMA, between two processes of this host, and what happens where there is no fabric.
+//! `carrack cp --fabric`: objects by RMA, between two processes of this host, and the fallback where there is
+//! no fabric.
 
 use std::fs;
 use std::path::PathBuf;
@@ -20,7 +21,7 @@ struct World {
 }
 
 impl World {
-    /// In whose far place a shell waits that notes its process, which becomes the far carrack, and does `first` before.
+    /// Creates a world whose ssh stand-in records its process, runs `first`, and becomes the far carrack.
     fn new(first: &str) -> World {
         let places = Places::new();
         let pids = places.far("pids");
@@ -50,7 +51,7 @@ impl World {
         command
     }
 
-    /// A file that takes seconds at the rate of [`SLOWLY`].
+    /// Plants a file that takes seconds at the rate of [`SLOWLY`].
     fn plant_large(&self) {
         fs::create_dir(self.places.near("tree")).unwrap();
         fs::write(self.places.near("tree/file"), noise(LARGE_BYTES)).unwrap();
@@ -77,7 +78,7 @@ impl World {
 
 const SLOWLY: [&str; 4] = ["--bwlimit", "1MB", "--retry", "0"];
 
-/// Those that are here; where there is none, the reason is told.
+/// Returns the providers of this host; prints the reason if there is none.
 fn providers() -> Vec<&'static str> {
     let listed = run(Command::new(CARRACK).args(["fabric", "--json"]));
     let report = json(&listed).pop().unwrap();
@@ -153,7 +154,8 @@ fn what_is_not_there_is_said_and_tcp_is_not_a_matter_of_the_library() {
     assert_says(&local, &["--fabric shm: "]);
 }
 
-/// Wherever it breaks, the rest goes over TCP, without what is there being sent again; who insists on a provider keeps to it.
+/// After a break at any point the rest goes over TCP, without sending complete objects again; a required
+/// provider is kept.
 #[test]
 fn a_preferred_fabric_that_breaks_gives_way_to_tcp() {
     for provider in providers() {
@@ -201,7 +203,7 @@ fn a_preferred_fabric_that_is_not_there_is_tcp() {
     assert_says(&far, &["fabric: not used: no libfabric"]);
 }
 
-/// A library that can't be loaded, found before the system's.
+/// Makes a library that can't be loaded, found before the system's.
 fn broken_library(places: &Places) -> String {
     fs::create_dir(places.near("lib")).unwrap();
     fs::write(places.near("lib/libfabric.so.1"), "no library").unwrap();

@@ -1,11 +1,11 @@
-//! Nothing is lost: seeded faults over real processes, a short campaign here, a long one with `bench/faults`.
+//! No data is lost: seeded faults over real processes, a short campaign here, a long one with `bench/faults`.
 //!
 //! | variable | meaning |
 //! | --- | --- |
-//! | `CARRACK_FAULT_RUNS` | how many runs; more than the short campaign's makes the sets larger |
-//! | `CARRACK_FAULT_SEED` | of the first run; the others count on from there |
-//! | `CARRACK_FAULT_LONG` | `1`: large sets whatever the number of runs, to repeat one of a long campaign's |
-//! | `CARRACK_FAULT_DIR` | where the runs' directories are made |
+//! | `CARRACK_FAULT_RUNS` | number of runs; more than the short campaign's makes the sets larger |
+//! | `CARRACK_FAULT_SEED` | seed of the first run; the others count on from it |
+//! | `CARRACK_FAULT_LONG` | `1`: large sets for any number of runs, to repeat a run of a long campaign |
+//! | `CARRACK_FAULT_DIR` | directory for the runs' directories |
 //! | `CARRACK_FAULT_REPORT` | a file for the sums, in JSON |
 //! | `CARRACK_BIN` | the program under test, in the place of this build's |
 //!
@@ -40,7 +40,7 @@ use shim::Shim;
 use stage::can_mount;
 use verdict::{Verdict, after, between};
 
-/// Every kind of fault, and some of them again.
+/// Enough runs for every kind of fault, and for some kinds twice.
 const SHORT_RUNS: u64 = 25;
 
 fn number_from(variable: &str) -> Option<u64> {
@@ -77,7 +77,7 @@ fn nothing_is_lost() {
     assert!(figures.injected() * 2 > runs, "hardly any fault hit anything");
 }
 
-// The campaign itself.
+// Tests of the campaign.
 
 const ALL: Abilities = Abilities { ssh: true, mount: true, double: true, long: false };
 
@@ -104,7 +104,7 @@ fn a_seed_is_a_plan() {
     assert!((0..100).all(|seed| meets_none(Plan::new(seed, without))));
 }
 
-/// A set and a copy of it that a perfect mover has made.
+/// Plants a set and a perfect copy.
 fn copied(directory: &Path) -> Set {
     let (root, sink) = (directory.join("set"), directory.join("copy"));
     let plan = (1..).map(|seed| Plan::new(seed, ALL)).find(|plan| plan.bytes <= 2 << 20).unwrap();
@@ -158,7 +158,7 @@ fn versions_are_those_of_their_time() {
         assert!(set.edit(edit, 2, &mut Chance::new(3)).unwrap());
         assert_eq!(between(&set, &sink).unwrap(), Verdict::default(), "{edit:?}");
         assert_eq!(after(&set, &sink, 2).unwrap(), Verdict::default(), "{edit:?} came meanwhile");
-        // A copy of what was deleted may stay.
+        // A copy of a deleted file may stay.
         let is_wrong = |verdict: Verdict| verdict.wrong.iter().any(|words| words.contains("not the content"));
         assert_eq!(is_wrong(after(&set, &sink, 3).unwrap()), edit != Edit::Delete, "{edit:?} came before");
     }

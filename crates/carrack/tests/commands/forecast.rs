@@ -15,7 +15,7 @@ fn now_s() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64
 }
 
-/// Busy in the second half of each day; noise that is the same in each run.
+/// Returns a load that is high in the second half of each day, with noise that is the same in each run.
 fn load(at_s: i64) -> f64 {
     let noise = (at_s / 60 * 7919 % 101) as f64 / 500.0;
     if at_s.rem_euclid(DAY_S) >= DAY_S / 2 { 0.7 + noise } else { 0.05 + noise }
@@ -74,7 +74,7 @@ fn nothing_known_is_said_with_a_hint() {
     assert_exit(&forecast(&["fs", "--prometheus", "http://127.0.0.1:1"]), 2);
 }
 
-/// A real server, ended when dropped.
+/// A real server, which ends on drop.
 struct Prometheus {
     dir: tempfile::TempDir,
     url: String,
@@ -83,7 +83,7 @@ struct Prometheus {
 const TESTBED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testbed/prometheus");
 
 impl Prometheus {
-    /// With a history in OpenMetrics; none where it is not installed.
+    /// Starts a server with a history in OpenMetrics; `None` where it is not installed.
     fn knowing(history: &str) -> Option<Prometheus> {
         let found = Command::new(TESTBED).arg("binary").output().unwrap();
         if !found.status.success() {
@@ -107,8 +107,8 @@ impl Drop for Prometheus {
     }
 }
 
-/// Counters of two targets, as an exporter on a Lustre server has them: of the first the load is a share of 1 GB/s, of the
-/// second nothing.
+/// Returns counters of two targets, as an exporter on a Lustre server has them: the first has a load in parts
+/// of 1 GB/s, the second none.
 fn counters(days: i64) -> String {
     let mut text = String::new();
     let now_s = now_s() / 60 * 60;
@@ -143,13 +143,13 @@ fn a_real_prometheus_is_asked() {
     assert!((0.75e9..0.95e9).contains(&capacity), "{capacity}");
     for hour in object["hours"].as_array().unwrap() {
         let (start_s, expected) = (hour["start"].as_i64().unwrap(), hour["load"].as_f64().unwrap() / 1e9);
-        // What noise is on top is 0.1 on average.
+        // The noise is 0.1 on average.
         let middle = if (start_s + 1800).rem_euclid(DAY_S) >= DAY_S / 2 { 0.8 } else { 0.15 };
         assert!((expected - middle).abs() < 0.15, "{start_s}: {expected} for {middle}");
     }
     let both = asked("lfs01");
     assert_eq!(both["targets"], 2);
-    // An idle target has not shown what it can bear: 100 MB/s at least.
+    // The capacity of an idle target is unknown: 100 MB/s at least.
     assert!((both["capacity"].as_f64().unwrap() - (capacity + 100e6) / 2.0).abs() < 1e6);
     let output = forecast(&["lfs02", "--prometheus", &server.url, "--preset", "lustre_exporter"]);
     assert_exit(&output, 3);

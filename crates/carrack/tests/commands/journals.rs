@@ -1,4 +1,4 @@
-//! `carrack journals` on journals that were cut short: what it shows, and what it removes.
+//! `carrack journals` on journals of interrupted transfers: its output, and the files that it removes.
 
 use std::fs::{self, File};
 use std::os::fd::AsFd;
@@ -17,13 +17,13 @@ use crate::common::process::{assert_exit, assert_says, json, run, talk};
 
 const ID: TransferId = TransferId([0xab; 16]);
 
-/// A destination in which a transfer was cut short: `small` and `d/done` are complete, half of `d/big` is there.
+/// A destination of an interrupted transfer: `small` and `d/done` are complete, and half of `d/big` is there.
 struct Site {
     place: TempDir,
 }
 
 impl Site {
-    /// The journal comes along for as long as it is in use.
+    /// The journal is returned too, since it is in use.
     fn new() -> (Site, Journal) {
         let site = Site { place: tempfile::tempdir().unwrap() };
         let root = site.root();
@@ -182,7 +182,7 @@ fn a_destination_that_moved_or_is_gone() {
     assert!(!site.file().exists());
 }
 
-/// A journal is a file that anybody may have made.
+/// Any user may have made a file that looks like a journal.
 #[test]
 fn a_journal_cannot_have_other_files_removed() {
     let (site, journal) = Site::new();

@@ -1,4 +1,4 @@
-//! `carrack keys`: the files that it makes, what it says of them, and what it refuses.
+//! `carrack keys`: its files, its reports, and its refusals.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::common::CARRACK;
 use crate::common::process::{assert_exit, assert_says, json, run, talk};
 
-/// A home with what `carrack keys` makes in it.
+/// A home directory with the files of `carrack keys`.
 struct World {
     home: tempfile::TempDir,
 }
@@ -50,7 +50,7 @@ impl World {
         fs::metadata(self.path(file)).unwrap().permissions().mode() & 0o7777
     }
 
-    /// What `show --json` says of one of the authority's files.
+    /// Returns the report of `show --json` on one of the authority's files.
     #[track_caller]
     fn show(&self, file: &str) -> Value {
         let output = self.keys(&["show", "--json", self.path(file).to_str().unwrap()]);
@@ -227,7 +227,7 @@ fn a_token_is_what_the_authority_signs() {
     assert!(token.scope.allows(Operation::Read, b"/data/run7/x"));
     assert!(token.scope.allows(Operation::Create, b"/out/x"));
     assert!(!token.scope.allows(Operation::Read, b"/out/x"));
-    // What is told is its id, not the token.
+    // The message has its ID, not the token.
     assert!(!talk(&output).contains(text(&output).trim_end()));
 }
 

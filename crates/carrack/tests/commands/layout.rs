@@ -1,4 +1,4 @@
-//! `carrack layout` on the file systems that this machine has: what it says, and how it fails.
+//! `carrack layout` on the file systems of this machine: its reports, and its failures.
 
 use std::fs::{self, File, Permissions};
 use std::io::Write;
@@ -17,7 +17,7 @@ fn layout(directory: &Path, arguments: &[&str]) -> Output {
     run(Command::new(CARRACK).arg("layout").args(arguments).current_dir(directory))
 }
 
-/// What one path's line says.
+/// Returns the line of one path.
 #[track_caller]
 fn line(directory: &Path, arguments: &[&str]) -> Value {
     let output = layout(directory, &[&["--json"], arguments].concat());
@@ -35,7 +35,7 @@ fn sparse(path: &Path, size: u64) {
     File::create(path).unwrap().set_len(size).unwrap();
 }
 
-/// On what `/var/tmp` is, mostly a disk, and in memory.
+/// Returns directories in `/var/tmp`, mostly on a disk, and in memory.
 fn directories() -> Vec<tempfile::TempDir> {
     let made = ["/var/tmp", "/dev/shm"].map(tempfile::tempdir_in);
     made.into_iter().filter_map(|dir| dir.map_err(|error| say_skipped(&error.to_string())).ok()).collect()

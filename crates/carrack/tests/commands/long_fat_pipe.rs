@@ -1,7 +1,8 @@
-//! A path with delay, a bottleneck and loss between the two ends: `testbed/wan`, two network namespaces. How fast it is filled is `bench/wan`'s
-//! and `bench/tuner`'s matter; here everything has to arrive, over as many connections as such a path gets.
+//! A path with delay, a bottleneck and loss between the two ends: `testbed/wan`, two network namespaces.
+//! `bench/wan` and `bench/tuner` measure its throughput; here every file must arrive, over the number of
+//! connections for such a path.
 //!
-//! Skipped, with its reason, where nobody can make network namespaces.
+//! Skipped, with its reason, where network namespaces can't be made.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,20 +12,20 @@ use crate::common::process::{assert_exit, json, run};
 use crate::common::tree::{assert_same, noise, plant_rich};
 use crate::common::{CARRACK, skip};
 
-/// One way in ms, Mbit/s, loss in per cent, the queue in MB: a round trip of 60 ms, 0.75 MB under way.
+/// One way in ms, Mbit/s, loss in per cent, the queue in MB: a round trip of 60 ms, 0.75 MB in flight.
 const PIPE: [&str; 4] = ["30", "100", "0.05", "0.75"];
 
-/// Connections that are used at first on a path with such a round trip; where there is none, two are.
+/// Connections at first on a path with such a round trip; on a near path there are two.
 const FAR_STREAMS: u64 = 8;
 
-/// The pipe; dropped, it is gone.
+/// The pipe, which is removed on drop.
 struct Pipe {
     root: tempfile::TempDir,
 }
 
 impl Drop for Pipe {
     fn drop(&mut self) {
-        // It can fail for one that never was.
+        // It fails for a pipe that was never made.
         let _ = self.wan("down").output();
     }
 }
@@ -54,7 +55,7 @@ impl Pipe {
         command
     }
 
-    /// `carrack cp` at the near end.
+    /// Runs `carrack cp` at the near end.
     fn copy(&self, words: &[&str]) -> Output {
         let shell = format!("{} shell {}", Pipe::script().display(), self.path("pipe").display());
         let mut command = self.wan("exec");

@@ -1,8 +1,8 @@
-//! The program as its users run it, here, over ssh and in a queue.
+//! The program as its users run it, on this host, over ssh and in a queue.
 //!
-//! One program for all: linking one for each file takes longer than most of them run. Two things are programs of their own: `serving`,
-//! as the engine within the test's process clears the process's umask; and `fleets`, whose hosts have mount namespaces that would keep
-//! other tests' file systems mounted.
+//! There is one test program for all files: linking one for each takes longer than most of them run. Two
+//! groups have programs of their own: `serving`, as the engine within the test's process clears the process's
+//! umask; and `fleets`, whose hosts have mount namespaces that would keep other tests' file systems mounted.
 #![allow(clippy::unwrap_used)] // Also in helpers.
 
 #[path = "../common/mod.rs"]

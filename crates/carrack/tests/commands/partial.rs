@@ -1,5 +1,5 @@
-//! `carrack cp --offset --length`: a part of a file lies over the old bytes of the destination, which has its old content or all of the new
-//! one, whatever happens; and `carrack verify` of the same part.
+//! `carrack cp --offset --length`: a part of a file replaces the same bytes of the destination, which has its
+//! old content or all of the new part at any time; and `carrack verify` of the same part.
 
 use std::fs::{self, File, FileTimes};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
@@ -15,14 +15,14 @@ use crate::common::{CARRACK, DIRECT_SHELL, Places, skip};
 
 const OBJECT: usize = 128 << 10;
 
-/// The source has this many bytes.
+/// Bytes of the source.
 const SIZE: usize = 4 * OBJECT + 77;
 
 fn old_bytes(size: usize) -> Vec<u8> {
     noise(size + 1)[1..].iter().map(|byte| byte ^ 0x5a).collect()
 }
 
-/// What a part makes of what was there.
+/// Returns the old contents with a part replaced.
 fn overlaid(old: &[u8], source: &[u8], offset: usize, len: usize) -> Vec<u8> {
     let end = source.len().min(offset.saturating_add(len));
     let mut expected = old.to_vec();
@@ -42,7 +42,7 @@ fn copy(places: &Places, words: &[&str]) -> Output {
     run(&mut command(places, &[&["cp", "--object-size", "128KiB"], words].concat()))
 }
 
-/// A source, and perhaps something at the destination.
+/// Returns a source, and a destination with the old contents, if any.
 fn places(old: Option<&[u8]>) -> Places {
     let places = Places::new();
     fs::write(places.near("f"), noise(SIZE)).unwrap();
@@ -52,7 +52,7 @@ fn places(old: Option<&[u8]>) -> Places {
     places
 }
 
-/// Nothing is left but the file, if it is there.
+/// Checks that only the file is left, if it is there.
 #[track_caller]
 fn assert_tidy(places: &Places, is_there: bool) {
     let names: Vec<_> =
@@ -147,7 +147,7 @@ fn what_can_not_be_a_part_is_refused_before_anything_changes() {
     assert_exit(&output, 2);
     assert_says(&output, &["a sync compares whole files", "hint: use carrack cp"]);
     assert!(!places.near("m").exists());
-    // What is no regular file takes none.
+    // Only a regular file takes a part.
     symlink(places.near("empty"), places.far("f")).unwrap();
     let output = copy(&places, &["--length=5", "f", &far]);
     assert_exit(&output, 3);
@@ -171,13 +171,13 @@ fn the_destination_keeps_its_mode_and_is_newer_for_a_sync() {
     let found = fs::metadata(&far).unwrap();
     assert_eq!(found.mode() & 0o7777, 0o604);
     assert!(found.modified().unwrap().elapsed().unwrap() < Duration::from_secs(120));
-    // Of the size that the source has, with other contents.
+    // The destination has the source's size, with other contents.
     let output = run(&mut command(&places, &["sync", "f", places.far("").to_str().unwrap()]));
     assert_exit(&output, 0);
     assert!(fs::read(&far).unwrap() == noise(SIZE), "{}", talk(&output));
 }
 
-/// A copy of the part that takes seconds, killed when some of it is recorded.
+/// Starts a copy of the part that takes seconds, and kills it when some bytes are recorded.
 fn killed(places: &Places, words: &[&str]) {
     let slow = ["cp", "--object-size", "128KiB", "--bwlimit=300KB", "--group-time=20"];
     let running = Running::start(&mut command(places, &[&slow, words].concat()));
@@ -291,7 +291,7 @@ fn a_full_disk_leaves_the_old_content() {
         return skip("no mount of its own");
     }
     let old = places.far("f").display().to_string();
-    // 2 MiB are there, and the new version needs as much again.
+    // The disk holds 2 MiB, and the new version needs as much again.
     let output = run_in(&["sh", &script, disk.to_str().unwrap(), &old, CARRACK]);
     assert_exit(&output, 3);
     assert_says(&output, &["no space"]);
@@ -321,7 +321,7 @@ fn parts_are_compared() {
     let output = verify(&["--offset=1001"]);
     assert_exit(&output, 3);
     assert!(String::from_utf8_lossy(&output.stdout).contains("301001 bytes where 524365 should be"));
-    // One byte, in it and beside it.
+    // A byte in the part, and a byte outside.
     let there = File::options().write(true).open(places.far("f")).unwrap();
     there.write_all_at(&[noise(SIZE)[1_000] ^ 1], 1_000).unwrap();
     assert_exit(&verify(&part), 0);

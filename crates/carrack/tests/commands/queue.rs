@@ -13,9 +13,9 @@ use tempfile::TempDir;
 use crate::common::process::{Serving, wait_at_most, wait_for};
 use crate::common::{CARRACK, skip};
 
-/// A place with something to copy, and a daemon that keeps a queue.
+/// A directory with files to copy, and a daemon with a queue.
 struct Site {
-    // Dropped first: it writes into the place.
+    // The daemon is dropped first: it writes into the directory.
     daemon: Option<Serving>,
     place: TempDir,
 }
@@ -50,7 +50,7 @@ impl Site {
 
     fn start(&mut self) {
         let before = self.answers();
-        // What its environment says of options is none of those who submit.
+        // Options in the daemon's environment don't hold for submitted transfers.
         let variables = [("CARRACK_EXCLUDE", "*"), ("CARRACK_DELETE", "true")];
         self.daemon = Some(Serving::start_with(&self.path("carrack.toml"), &self.path("log"), &variables));
         wait_for("the queue answers", || (self.answers() > before).then_some(()));
@@ -60,11 +60,11 @@ impl Site {
         fs::read_to_string(self.path("log")).unwrap_or_default().matches("the queue answers").count()
     }
 
-    /// Of clients that the daemon has taken.
+    /// Returns the number of clients that the daemon has accepted.
     fn connections(&self) -> usize {
         let table = fs::read_to_string("/proc/net/unix").unwrap();
         let socket = format!(" {}", self.path("socket").display());
-        // One of them listens.
+        // One socket of the list is the listener.
         table.lines().filter(|line| line.ends_with(&socket)).count().saturating_sub(1)
     }
 
@@ -72,7 +72,7 @@ impl Site {
         self.daemon.take().unwrap().end_by(signal);
     }
 
-    /// A command that asks this daemon.
+    /// Runs a command that asks this daemon.
     fn ask(&self, words: &[&str]) -> Output {
         self.command(CARRACK, words).output().unwrap()
     }
@@ -91,17 +91,17 @@ impl Site {
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
 
-    /// Has the user `nobody` read the sources, and write to `open`.
+    /// Lets the user `nobody` read the sources, and write to `open`.
     fn let_nobody_in(&self) {
         set_mode(self.place.path(), 0o755);
         fs::create_dir(self.path("open")).unwrap();
         set_mode(&self.path("open"), 0o777);
-        // Nobody may run what lies in root's directories: the command is somewhere else for him.
+        // The user `nobody` can't enter root's directories: the command is copied for that user.
         fs::copy(CARRACK, self.path("carrack")).unwrap();
         set_mode(&self.path("carrack"), 0o755);
     }
 
-    /// A command of the user `nobody` that asks this daemon.
+    /// Runs a command of the user `nobody` that asks this daemon.
     fn ask_as_nobody(&self, words: &[&str]) -> Output {
         let mut command = Command::new("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(self.path("carrack"));
@@ -140,7 +140,7 @@ impl Site {
         })
     }
 
-    /// Until some of it is at the destination, but not all.
+    /// Waits until a part is at the destination.
     #[track_caller]
     fn wait_for_bytes(&self, id: &str) -> u64 {
         wait_for("bytes move", || {
@@ -162,7 +162,7 @@ fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
 }
 
-/// Why no command can be another user's.
+/// Returns the reason why no command can run as another user.
 fn cannot_be_nobody() -> Option<&'static str> {
     if !rustix::process::geteuid().is_root() {
         return Some("only root can become somebody else");
@@ -171,7 +171,7 @@ fn cannot_be_nobody() -> Option<&'static str> {
     (!has_setpriv).then_some("there is no setpriv")
 }
 
-/// The copies that run beneath this place.
+/// Returns the number of copies that run below this directory.
 fn copies(place: &Path) -> usize {
     let place = place.display().to_string();
     let is_copy = |pid: &str| {
@@ -199,7 +199,7 @@ fn a_transfer_is_submitted_carried_out_and_remembered() {
     assert_eq!(site.asked(&["movers"]), "no movers");
     assert_eq!(site.asked(&["status"]), "no transfers", "it is over");
 
-    // An entry that can't be copied is an exit code and a name.
+    // A failed entry gives an exit code and a name.
     fs::create_dir_all(site.path("blocked/big")).unwrap();
     fs::write(site.path("blocked/big/x"), b"").unwrap();
     let blocked = site.submit("blocked", &[]);
@@ -208,7 +208,7 @@ fn a_transfer_is_submitted_carried_out_and_remembered() {
     let record = site.record(&blocked);
     assert_eq!(record["state"], "done");
     assert!(record["failures"][0]["path"].as_str().unwrap().ends_with("blocked/big"), "{record}");
-    // What failed is tried again.
+    // Failed files are tried again.
     fs::remove_dir_all(site.path("blocked/big")).unwrap();
     site.asked(&["resume", &blocked]);
     site.asked(&["wait", &blocked]);
@@ -262,7 +262,7 @@ fn a_transfer_waits_goes_on_and_ends_as_its_user_wants() {
     site.asked(&["pause", &paused]);
     site.wait_for_state(&paused, "paused");
     assert_eq!(copies(site.place.path()), 0);
-    // Its turn is another one's now.
+    // Another transfer has its turn now.
     let cancelled = site.submit("cancelled", &slow);
     site.wait_for_bytes(&cancelled);
     site.asked(&["cancel", &cancelled]);
@@ -279,7 +279,7 @@ fn a_transfer_waits_goes_on_and_ends_as_its_user_wants() {
     let last = records.last().unwrap();
     assert_eq!(last["state"], "done");
     site.assert_copied("paused");
-    // It went on: hardly anything moved twice.
+    // It resumed: hardly anything moved twice.
     let moved = last["tally"]["bytes_moved"].as_u64().unwrap();
     assert!((12_000_005..20_000_000).contains(&moved), "{last}");
     assert!(site.refused(&["resume", &paused], 3).contains("nothing left to do"));
@@ -379,7 +379,7 @@ fn what_ran_when_the_daemon_ended_goes_on_with_the_next_one() {
     assert_eq!(copies(site.place.path()), 0, "they end with the daemon");
     site.start();
     site.wait_for_state(&id, "running");
-    // And without a word.
+    // The command also ends without a message.
     let mut waiting = Command::new(CARRACK);
     let server = format!("unix:{}", site.path("socket").display());
     let mut waiting = waiting.args(["wait", &id]).env("CARRACK_SERVER", server).spawn().unwrap();
@@ -416,9 +416,9 @@ fn what_makes_no_sense_is_refused_with_a_hint() {
         let said = site.refused(&words, code);
         assert!(said.contains(expected), "{words:?}: {said}");
     }
-    // A daemon that is not there is a transfer that failed, with cp's words.
+    // An absent daemon is a failed transfer, with the message of cp.
     let far = site.asked(&["submit", &here, "far:/x"]);
-    // A daemon may be starting: it is tried for a while.
+    // A daemon may be starting: the connection is retried for a while.
     let record = wait_at_most(Duration::from_secs(60), "it fails", || {
         Some(site.record(&far)).filter(|record| record["state"] == "failed")
     });
@@ -431,7 +431,7 @@ fn what_makes_no_sense_is_refused_with_a_hint() {
         Command::new(CARRACK).args(["serve", "--config"]).arg(site.path("other.toml")).output().unwrap();
     assert!(String::from_utf8_lossy(&output.stderr).contains("chmod 700"), "{output:?}");
 
-    // A directory has one queue.
+    // A directory has only one queue.
     let output =
         Command::new(CARRACK).args(["serve", "--config"]).arg(site.path("carrack.toml")).output().unwrap();
     assert!(String::from_utf8_lossy(&output.stderr).contains("is the queue of a daemon"), "{output:?}");
@@ -471,7 +471,7 @@ fn beside_exports_the_queue_is_a_process_of_its_own() {
     assert!(queue_process(site.place.path()).is_none(), "it ends with the daemon");
 }
 
-/// The process of the queue beside a daemon.
+/// Returns the process of a daemon's queue.
 fn queue_process(place: &Path) -> Option<Pid> {
     let place = place.display().to_string();
     fs::read_dir("/proc").unwrap().flatten().find_map(|entry| {
@@ -557,7 +557,7 @@ fn a_start_time_is_waited_for() {
 fn the_best_time_is_found_from_a_history() {
     let site = Site::started("");
     let now_s = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
-    // Busy but from six to eight hours from now on, each day.
+    // The storage is busy except from six to eight hours from now, each day.
     let of = |at_s: u64| if (at_s + 9 * 86_400 - now_s) % 86_400 / 7200 == 3 { 0.0 } else { 0.9 };
     let lines = (0..9 * 288).map(|slot| now_s - 9 * 86_400 + slot * 300);
     let lines: Vec<String> = lines.map(|at_s| format!("{at_s},lfs01/OST0000,{}", of(at_s))).collect();

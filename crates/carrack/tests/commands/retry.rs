@@ -1,4 +1,4 @@
-//! `carrack cp` where the network breaks, daemons are stopped and time runs out; and `carrack resume`.
+//! `carrack cp` when the network breaks, daemons are stopped and time runs out; and `carrack resume`.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -16,7 +16,7 @@ use crate::daemon::{CARRACK, Daemon, Site, noise};
 const FILE_BYTES: usize = 6_000_000;
 const RATE: &str = "2MB";
 
-/// A site with a daemon at a port that stays its own, and a client's place.
+/// A site with a daemon at a port that stays its own, and a client's directory.
 struct World {
     site: Site,
     config: PathBuf,
@@ -48,7 +48,7 @@ impl World {
         command
     }
 
-    /// Alice copies `file` into the export, slowly.
+    /// Returns a command by which alice copies `file` into the export, slowly.
     fn push(&self, options: &[&str]) -> Command {
         self.push_from("file", options)
     }
@@ -64,7 +64,8 @@ impl World {
         self.command(&[&words, options, &[source, &url]].concat())
     }
 
-    /// What stands in for ssh, and the file in which it notes its processes, which are the far carracks.
+    /// Returns the ssh stand-in, and the file in which it records its processes, which become the far
+    /// carracks.
     fn ssh(&self) -> (String, PathBuf) {
         let (stand_in, pids) = (self.near.path().join("stand-in"), self.near.path().join("pids"));
         let script = format!("#!/bin/sh\necho $$ >>'{}'\nshift\nexec \"$@\"\n", pids.display());
@@ -95,7 +96,7 @@ impl World {
         });
     }
 
-    /// The transfers that `carrack resume` knows of.
+    /// Returns the transfers in the list of `carrack resume`.
     #[track_caller]
     fn listed(&self) -> Vec<serde_json::Value> {
         let listed = run(&mut self.command(&["resume", "--json"]));
@@ -106,7 +107,7 @@ impl World {
 
 fn kill_children(daemon: &Daemon) {
     for (pid, _) in daemon.children() {
-        // It may have ended in between.
+        // The process may have ended in between.
         let _ = kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL);
     }
 }
@@ -152,7 +153,7 @@ fn a_directory_that_an_earlier_try_has_made_is_not_gone_into() {
     fs::rename(world.near.path().join("file"), world.near.path().join("tree/file")).unwrap();
     let made = world.site.path().join("data/made");
     let to = format!("host:{}", made.display());
-    // Without a journal nothing at the destination tells who has made it.
+    // Without a journal the destination does not show which transfer has made it.
     let options = ["cp", "-r", "--no-journal", "--ssh", &ssh, "--remote-carrack", CARRACK, "--bwlimit", RATE];
     let mut command = world.command(&[&options[..], &["tree", &to]].concat());
     let copying = Running::start(&mut command);
@@ -179,7 +180,7 @@ fn a_directory_that_an_earlier_try_has_made_is_not_gone_into() {
     let id = world.listed()[0]["id"].as_str().unwrap().to_owned();
     assert_exit(&run(&mut world.command(&["resume", &id])), 0);
     assert_eq!(names(), ["file"]);
-    // The command itself goes into it by now, and says so.
+    // The command itself copies into it by now, and says so.
     let again = run(&mut world.command(&[&options[..7], &["tree", &to]].concat()));
     assert_exit(&again, 0);
     assert_says(&again, &[&format!("to {to}/tree\n")]);
@@ -231,7 +232,7 @@ fn without_retries_the_first_break_is_the_end() {
 #[test]
 fn what_was_never_there_is_told_at_once_or_soon() {
     let world = World::new();
-    // A daemon may be about to be started again.
+    // A daemon may be about to be restarted.
     let output = run(&mut world.push(&["--retry", "1"]));
     assert_exit(&output, 3);
     assert_says(&output, &["nobody listens at localhost", "trying again in"]);
@@ -261,7 +262,7 @@ fn whoever_finds_no_room_waits_for_a_turn() {
     let text = fs::read_to_string(&world.config).unwrap();
     fs::write(&world.config, format!("{text}\n[limits]\nsessions_per_identity = 1\n")).unwrap();
     let _daemon = world.daemon();
-    // Somebody who has connected, and holds on to it.
+    // This client holds its connection.
     let url = format!("carrack://localhost:{}/data/", world.port);
     let identity = world.site.path().join("alice.pem");
     let slowly = ["cp", "--bwlimit", "20kB", "--identity", identity.to_str().unwrap(), "file", &url];
@@ -271,7 +272,7 @@ fn whoever_finds_no_room_waits_for_a_turn() {
     let refused = run(&mut world.push_from("small", &["--retry", "0"]));
     assert_exit(&refused, 3);
     assert_says(&refused, &["as many sessions as one may have, 1"]);
-    // Waits for a turn are not counted.
+    // Waits for a turn are not counted as retries.
     let waiting = Running::start(&mut world.push_from("small", &["--retry", "1"]));
     world.site.audited(3);
     copying.signal(Signal::INT);
@@ -350,7 +351,7 @@ fn a_command_that_can_only_fail_is_no_transfer() {
         assert_exit(&run(&mut world.command(&["cp", &near(from), &near(to)])), 3);
         assert!(world.listed().is_empty(), "{from} {to}");
     }
-    // A far end that nobody answers at may be there later.
+    // A far end without a listener may appear later.
     let far = format!("carrack://127.0.0.1:{}/data/x", world.port);
     assert_exit(&run(&mut world.command(&["cp", "--retry", "0", &near("here"), &far])), 3);
     assert_eq!(world.listed().len(), 1);
@@ -379,7 +380,7 @@ fn what_did_not_end_can_be_listed_run_again_and_forgotten() {
         text.contains(&id) && text.contains("not running") && text.contains("cp --bwlimit 2MB"),
         "{text}"
     );
-    // From elsewhere: it runs where it was given.
+    // From another directory: the copy runs in its own.
     let again = run(world.command(&["resume", &id[..6]]).current_dir("/"));
     assert_exit(&again, 0);
     assert_says(&again, &["copied 1 file"]);
@@ -392,7 +393,7 @@ fn what_did_not_end_can_be_listed_run_again_and_forgotten() {
     assert!(world.listed().is_empty());
 
     let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-    // In the midst of it: it takes six seconds, and some time to begin.
+    // The stop is in the middle: the copy takes six seconds, and some time to begin.
     let stopped = run(&mut world.push_at("1MB", "file", &["--stop-at", &format!("@{}", now_s + 4)]));
     assert_exit(&stopped, 124);
     assert_says(&stopped, &["the transfer did not end before 20", "(--stop-at)", "`carrack resume`"]);
@@ -400,7 +401,7 @@ fn what_did_not_end_can_be_listed_run_again_and_forgotten() {
     let journal = |entry: &fs::DirEntry| entry.path().extension().is_some_and(|kind| kind == "journal");
     let kept = fs::read_dir(world.site.path().join("data")).unwrap().flatten().filter(journal).count();
     assert_eq!((kept, &world.listed()[0]["id"]), (1, &id.clone().into()));
-    // It is not to stop again, as that time is over.
+    // The resumed copy does not stop again, as that time is over.
     assert_exit(&run(&mut world.command(&["resume", &id])), 0);
     world.assert_arrived();
     assert!(world.listed().is_empty());
@@ -414,7 +415,7 @@ fn dry_runs_secrets_and_what_has_no_home_are_not_remembered() {
     let world = World::new();
     let fails = |arguments: &[&str]| assert_exit(&run(&mut world.command(arguments)), 3);
     fails(&["cp", "-n", "no-such-file", "x"]);
-    // Nobody answers there.
+    // The port has no listener.
     let far = format!("carrack://127.0.0.1:{}/data/x", world.port);
     fails(&["cp", "--retry", "0", "--token", "secret", "file", &far]);
     assert!(world.listed().is_empty());

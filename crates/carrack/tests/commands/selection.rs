@@ -1,4 +1,4 @@
-//! What copies leave out: patterns, sizes, times and lists, with the source here and far away.
+//! Selection of the entries to copy: patterns, sizes, times and lists, with the source here and far away.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -45,7 +45,7 @@ fn files(root: &Path) -> BTreeSet<String> {
     found
 }
 
-/// What arrives of a planted tree; the same whichever end is the far one.
+/// Returns the entries of a planted tree that arrive; the same for either far end.
 fn arrives(options: &[&str], exit: i32) -> (String, String) {
     let mut answers = BTreeSet::new();
     for (from, to) in [("", ""), ("host:", ""), ("", "host:")] {
@@ -120,7 +120,7 @@ fn a_file_reached_by_links_is_copied_for_each() {
     let dir = tempfile::tempdir().unwrap();
     let (source, sink) = (dir.path().join("src"), dir.path().join("dst"));
     fs::create_dir_all(source.join("d")).unwrap();
-    // One bundle's, and one that goes by itself.
+    // A file in a bundle, and a large file.
     for (name, bytes) in [("small", 10), ("large", 3 << 20)] {
         fs::write(source.join("d").join(name), vec![5; bytes]).unwrap();
         fs::hard_link(source.join("d").join(name), source.join("d").join(format!("{name}2"))).unwrap();
@@ -171,7 +171,7 @@ fn a_list_names_what_is_taken() {
     assert_eq!(arrives(&[&option], 1).0, "b/f.c");
 }
 
-/// A mount within the source, where one can be made.
+/// The test mounts a file system within the source, where mounts are allowed.
 #[test]
 fn other_file_systems_are_left_out() {
     let dir = tempfile::tempdir().unwrap();
@@ -221,13 +221,13 @@ fn a_directory_that_can_not_be_listed_gives_what_is_named_in_it() {
             let arrived = fs::read(user.path("dst").join(name)).unwrap();
             assert!(arrived == vec![7; if name == "f" { 10 } else { 9 << 20 }], "{name}");
         }
-        // One of the list is not there.
+        // One file of the list does not exist.
         let listed = copy(&["-r", "--files-from", "list"], "src/", "dst/listed");
         assert_exit(&listed, 1);
         assert_says(&listed, &["x/gone"]);
         let arrived = ["x/f", "x/in/deep/g"].map(str::to_owned);
         assert_eq!(files(&user.path("dst/listed")), BTreeSet::from(arrived));
-        // Of a tree it is all that fails.
+        // In a tree these are the only failures.
         assert_exit(&copy(&["-r"], "src/", "dst/tree"), 1);
         assert_eq!(files(&user.path("dst/tree")), BTreeSet::from(["open/h".to_owned()]));
     }

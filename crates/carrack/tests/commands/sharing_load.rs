@@ -1,4 +1,5 @@
-//! Storage targets whose load is measured: a pretended Prometheus, a real daemon or a real manager, and what is shown and granted.
+//! Storage targets whose load is measured: a fake Prometheus, a real daemon or a real manager, and the grants
+//! and reports that follow.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,11 +20,11 @@ use tempfile::TempDir;
 use crate::common::process::{Running, Serving, assert_exit, assert_says, json, run, talk, wait_for};
 use crate::common::{CARRACK, skip};
 
-/// Bytes per second that a target can bear, as each configuration here says.
+/// Bytes per second that a target can bear, in each configuration here.
 const CAPACITY: f64 = 1e9;
 
-/// Answers queries of now as Prometheus does, until it is dropped: what it is told is the bytes per second that computation moves at
-/// each target, by the label `target`.
+/// Answers instant queries as Prometheus does, until it is dropped: the bytes per second that computation
+/// moves at each target, by the label `target`.
 struct Pretended {
     at: SocketAddr,
     rates: Arc<Mutex<Rates>>,
@@ -45,7 +46,7 @@ impl Pretended {
                 if over.load(Relaxed) {
                     return;
                 }
-                // Whoever has enough of an answer closes the connection.
+                // A client that has read enough closes the connection.
                 let _ = answer(stream.unwrap(), &told.lock().unwrap());
             }
         });
@@ -56,7 +57,7 @@ impl Pretended {
         self.rates.lock().unwrap().insert(target.to_owned(), rate);
     }
 
-    /// A `[sharing.health]` that asks it each second, with the past in a file.
+    /// Returns a `[sharing.health]` that queries it each second, with the past in a file.
     fn health(&self, history: &Path) -> String {
         format!(
             "[sharing.health]\nprometheus = \"http://{}\"\nread_bytes = \"rate(x[$window])\"\ntarget_name = \"{{target}}\"\n\
@@ -81,7 +82,7 @@ fn answer(mut stream: TcpStream, rates: &Rates) -> io::Result<()> {
     let series = |(target, rate): (&String, &f64)| json!({"metric": {"target": target}, "value": [at_s, rate.to_string()]});
     let result: Vec<Value> = rates.iter().map(series).collect();
     let body = json!({"status": "success", "data": {"resultType": "vector", "result": result}}).to_string();
-    // Answers are given one after the other: nobody is to keep a connection.
+    // Replies are sent one after the other, so no client may keep a connection.
     write!(stream, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}", body.len())
 }
 
@@ -89,7 +90,7 @@ fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
 
-/// Three days in which a target was used and idle by turns of five minutes: it is about to be used.
+/// Writes three days in which a target was used and idle in turns of five minutes: it is about to be used.
 fn history(place: &TempDir, target: &str, load: f64) -> PathBuf {
     let mut text = "time,target,load\n".to_owned();
     let now = now_s() / 300;
@@ -106,7 +107,7 @@ fn near(value: &Value, wanted: f64) -> bool {
     value.as_f64().is_some_and(|value| (value - wanted).abs() < 0.02)
 }
 
-/// A target of this name whose load is told, as `carrack targets --json` shows it.
+/// Returns a target whose load is known, as `carrack targets --json` shows it.
 fn loaded(shown: &Output, name: &str) -> Option<Value> {
     let targets = if shown.status.success() { json(shown) } else { Vec::new() };
     targets.into_iter().find(|target| target["target"] == name && !target["load"].is_null())
@@ -143,7 +144,7 @@ fn a_daemon_shows_and_grants_by_the_load_and_says_once_that_it_is_unknown() {
     assert!(loaded(&show(&[]), "lfs01/OST0007").is_some(), "it is believed for a while");
 }
 
-/// The target is one that is really used: where temporary files lie.
+/// The target is in use: temporary files are on it.
 fn a_copy_has_what_computation_leaves(
     place: &TempDir,
     prometheus: &Pretended,
@@ -174,7 +175,7 @@ fn a_copy_has_what_computation_leaves(
     assert!(fs::read(path("big")).unwrap() == fs::read(path("copy")).unwrap());
 }
 
-/// A server of `testbed/nats`, ended with this; none where it is not installed.
+/// A server of `testbed/nats`, which ends on drop; `None` where it is not installed.
 struct Nats {
     dir: TempDir,
     url: String,
@@ -203,7 +204,7 @@ impl Nats {
         command
     }
 
-    /// One that shares out the targets of the site east by this file.
+    /// Starts a manager that shares out the targets of the site east by this file.
     fn manager(&self, name: &str, text: &str) -> Running {
         let file = self.dir.path().join(name);
         fs::write(&file, text).unwrap();
@@ -238,7 +239,7 @@ fn a_site_is_measured_by_the_manager_that_shares_it_and_by_its_file() {
         &["nobody shares out the storage targets of site west", "hint: `carrack manager --share west`"],
     );
 
-    // The next one has a file that measures nothing, and begins with no load.
+    // The next manager has a file without measurements, and begins without load.
     let second = nats.manager("second.toml", "[sharing]\nusers = 2\n");
     first.signal(Signal::TERM);
     let first = first.end();

@@ -1,5 +1,6 @@
-//! Objects that go to flash: at the source while the far end takes none, over a real sshd, to a sink that is stopped for a while;
-//! at the sink while its storage takes none, to a file system that is made slow for a while.
+//! Objects that go to flash: at the source while the far end takes none, over a real sshd, to a sink that is
+//! stopped for a while; at the sink while its storage takes none, to a file system that is made slow for a
+//! while.
 //!
 //! Skipped, with its reason, where there is no sshd, or no FUSE.
 
@@ -19,7 +20,7 @@ use crate::common::sshd::Sshd;
 use crate::common::storage_double::StorageDouble;
 use crate::common::tree::{assert_same, noise};
 
-/// Slower than the sink and than flash, so that what waits can be made up for, also where tests run beside each other.
+/// Slower than the sink and than flash, so that the lost time can be made up for, also while other tests run.
 const SLOW: [&str; 6] = ["--bwlimit", "24MiB", "--buffer", "16MiB", "--retry", "0"];
 
 /// A source on a disk (memory has no use for flash) and a destination behind an sshd.
@@ -48,7 +49,7 @@ impl Site {
         command
     }
 
-    /// Copies; on the way the far end is stopped until something was done meanwhile.
+    /// Copies; the far end is stopped in the middle until `meanwhile` returns.
     #[track_caller]
     fn copy_with_a_pause(&self, more: &[&str], meanwhile: impl FnOnce(&Running)) -> Output {
         let running = Running::start(&mut self.copy(more));
@@ -92,7 +93,7 @@ impl SlowSink {
         Some(site)
     }
 
-    /// Copies; twice on the way a write takes half a second until something was done meanwhile.
+    /// Copies; twice in the middle a write takes half a second until `meanwhile` returns.
     #[track_caller]
     fn copy_with_pauses(&self, meanwhile: impl Fn(&Running)) -> Output {
         let to = self.double.path("copy");
@@ -105,7 +106,7 @@ impl SlowSink {
             self.double.ask("rule delay=500:write:count=all");
             meanwhile(&running);
             self.double.ask("clear");
-            // Some of what was put aside is back in the queues.
+            // Some of the spilled objects are back in the queues.
             thread::sleep(Duration::from_millis(300));
         }
         running.end()
@@ -123,14 +124,14 @@ fn bytes_in(directory: &Path) -> u64 {
     entries.filter_map(|entry| entry.metadata().ok()).map(|metadata| metadata.len()).sum()
 }
 
-/// Until objects go to the sink's flash, and some more do.
+/// Waits until objects go to the sink's flash, and some more do.
 #[track_caller]
 fn pause(running: &Running) {
     running.wait_for_words("receiving on into it");
     thread::sleep(Duration::from_millis(1_500));
 }
 
-/// Until a source, which writes nothing else, has written so much to flash.
+/// Waits until a source, which writes nothing else, has written this number of bytes to flash.
 #[track_caller]
 fn wait_for_spilt(running: &Running, bytes: u64) {
     let path = format!("/proc/{}/io", running.id());
@@ -141,7 +142,7 @@ fn wait_for_spilt(running: &Running, bytes: u64) {
     });
 }
 
-/// The log of a process in a directory, which has no name.
+/// Returns the nameless log of a process in a directory.
 fn log_of(running: &Running, directory: &Path) -> File {
     let own = |link: &PathBuf| {
         fs::read_link(link)
@@ -159,7 +160,7 @@ fn what_cannot_leave_goes_there_and_comes_back() {
     let output = site.copy_with_a_pause(&["--spill", &spill], |running| wait_for_spilt(running, 20_000_000));
     site.assert_copied(&output);
     assert_says(&output, &["reading on into it", "objects leave again as usual", "at most at a time"]);
-    // Nothing has a name there, and nothing is left.
+    // The log has no name there, and no file is left.
     assert_eq!(fs::read_dir(site.root.path()).unwrap().count(), 2);
 }
 

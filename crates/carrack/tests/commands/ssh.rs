@@ -1,7 +1,7 @@
-//! The whole way over a real sshd: both directions, what the far side may lack or do, and ends before the end.
+//! The whole path over a real sshd: both directions, faults of the far side, and early ends.
 //!
-//! "Far" is another directory of this host. Every test has an sshd of its own and is skipped, with its reason, where
-//! there is none.
+//! "Far" is another directory of this host. Every test has an sshd of its own and is skipped, with its
+//! reason, where there is none.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -19,7 +19,7 @@ use crate::common::sshd::Sshd;
 use crate::common::tree::{assert_same, plant, plant_rich, temporary_names};
 use crate::common::{CARRACK, Places, say_skipped, skip};
 
-/// An sshd and two places: commands run in the near one.
+/// An sshd and two directories: commands run in the near one.
 struct Site {
     sshd: Sshd,
     places: Places,
@@ -39,14 +39,14 @@ impl Site {
         Some(Site { sshd: Sshd::start()?, places: Places::new() })
     }
 
-    /// How a path over there is written.
+    /// Returns a far path as it is typed.
     fn remote(&self, path: &str) -> String {
         format!("carrack-test:{}", self.far(path).display())
     }
 
-    /// A far carrack that does `script`.
+    /// Returns a far carrack that runs `script`.
     fn far_carrack(&self, script: &str) -> String {
-        // The far shell reads it.
+        // The far shell reads the quotes.
         format!("'{}'", self.script("far carrack", script))
     }
 
@@ -67,7 +67,7 @@ impl Site {
         self.copy_with(CARRACK, arguments)
     }
 
-    /// Copies and says how the data went.
+    /// Copies, and returns the transport of the data.
     #[track_caller]
     fn transport(&self, arguments: &[&str]) -> String {
         let output = self.copy(&[&["--json"], arguments].concat());
@@ -77,7 +77,7 @@ impl Site {
     }
 }
 
-/// Both directions, for what has to hold in each.
+/// The two directions; most tests run in both.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Push,
@@ -86,7 +86,7 @@ enum Way {
 
 const WAYS: [Way; 2] = [Way::Push, Way::Pull];
 
-// What arrives.
+// Contents that arrive.
 
 #[test]
 fn a_rich_tree_there_and_back() {
@@ -131,7 +131,7 @@ fn b3sum_accepts_the_manifest() {
     assert_eq!(b3sum_check(&sums, &site.near("")), 5);
 }
 
-/// Files whose names a line of text can hold.
+/// Plants only names that a line of text can hold.
 fn plant_checkable(root: &Path) {
     plant(root);
     fs::rename(root.join("sub/small"), root.join("sub/back\\slash")).unwrap();
@@ -141,7 +141,7 @@ fn plant_checkable(root: &Path) {
     fs::write(root.join("sub/$HOME 'it'"), "quoted").unwrap();
 }
 
-/// How many files are as the manifest says.
+/// Returns the number of files that match the manifest.
 #[track_caller]
 fn b3sum_check(sums: &Path, directory: &Path) -> usize {
     let output = run(Command::new("b3sum").arg("--check").arg(sums).current_dir(directory));
@@ -185,7 +185,7 @@ fn a_dry_run_lists_and_copies_nothing() {
     assert!(!site.near("copy").exists());
 }
 
-// What is told.
+// Reports and exit codes.
 
 #[test]
 fn exit_codes_say_how_much_was_copied() {
@@ -231,7 +231,7 @@ fn json_ends_with_a_summary_although_nobody_answered() {
     assert!(events[0]["errors"][0]["message"].as_str().unwrap().contains("was not found"), "{events:?}");
 }
 
-// What the far side may lack or do.
+// Faults of the far side.
 
 #[test]
 fn a_far_carrack_that_does_not_start_is_named() {
@@ -272,7 +272,7 @@ fn ssh_that_does_not_get_there_is_named() {
 fn another_version_is_named() {
     let Some(site) = Site::new() else { return };
     fs::write(site.near("a"), "a").unwrap();
-    // Versions 900 to 901.
+    // The preamble offers versions 900 to 901.
     let preamble = r"printf 'carrack\000\204\003\205\003\000\000\000\000'; exec cat >/dev/null";
     let output = site.copy_with(&site.far_carrack(preamble), &["a", &site.remote("")]);
     assert_exit(&output, 3);
@@ -298,7 +298,7 @@ fn a_talkative_login_shell_does_no_harm() {
     assert_exit(&site.copy_with(&far_carrack, &["-r", &site.remote("tree"), "."]), 0);
 }
 
-// Which connections carry the data.
+// Connections that carry the data.
 
 #[test]
 fn either_end_may_dial() {
@@ -312,9 +312,9 @@ fn either_end_may_dial() {
     }
 }
 
-/// Holds a port on every address.
+/// Occupies a port on every address.
 fn occupy_a_port() -> (TcpListener, u16) {
-    // Below the kernel's range for outgoing connections, so that it stays free once it is let go.
+    // The port is below the kernel's range for outgoing connections, so that it stays free after its release.
     let ports = (10_000..20_000).cycle().skip(std::process::id() as usize % 10_000);
     let bind = |port| {
         let everywhere = TcpListener::bind((Ipv6Addr::UNSPECIFIED, port));
@@ -339,12 +339,12 @@ fn without_a_port_the_data_takes_the_ssh_pipe() {
     assert_same(&site.near("tree"), &site.far("tree"));
     assert_eq!(site.transport(&["-r", "--ports", &ports, &site.remote("tree"), "back"]), "ssh pipe");
     assert_same(&site.near("tree"), &site.near("back"));
-    // It was the port, and nothing else, that was missing.
+    // Only the port was missing.
     drop(occupied);
     assert_eq!(site.transport(&["-r", "--ports", &ports, &site.remote("tree"), "again"]), "tcp");
 }
 
-// Ends before the end.
+// Early ends.
 
 /// A transfer that takes seconds, and is past its first bytes.
 struct Midway {
@@ -353,14 +353,15 @@ struct Midway {
     running: Running,
 }
 
-/// Zeros that no disk holds; with a manifest they travel.
+/// Zeros that take no disk space; with a manifest they travel.
 const MIDWAY_BYTES: u64 = 8 << 30;
 
-/// Slow, whatever the machine; and nothing is to be kept for another run.
+/// Slow on every machine; and the run leaves no state for another.
 const SLOWLY: [&str; 9] =
     ["--no-journal", "--streams", "1", "--io-threads", "1", "--buffer", "512KiB", "--object-size", "128KiB"];
 
-/// Of a transfer that is told to end, or finds the other end gone: far less than the time after which an end that is silent is given up.
+/// Longest end of a transfer that is interrupted, or finds the other end gone: far less than the stall
+/// timeout of a silent end.
 const END_MAX: Duration = Duration::from_secs(30);
 
 impl Midway {
@@ -382,7 +383,8 @@ impl Midway {
         Some(Midway { site, sink, running })
     }
 
-    /// Ends it so; what it said. So many temporary names are left when nothing of it runs any more.
+    /// Ends the transfer, and returns its output. `left` temporary names remain when all its processes are
+    /// gone.
     #[track_caller]
     fn end_by(self, left: usize, end: impl FnOnce(&Midway)) -> Output {
         let told = Instant::now();
@@ -390,7 +392,7 @@ impl Midway {
         let output = self.running.end();
         self.site.sshd.wait_for_no_session();
         assert!(told.elapsed() < END_MAX, "{:?}\n{}", told.elapsed(), talk(&output));
-        // Whoever was told to end may outlive its session by a moment.
+        // An interrupted process may outlive its session by a moment.
         let names = format!("{left} temporary names");
         wait_for(&names, || (temporary_names(&self.sink).len() == left).then_some(()));
         assert_eq!(fs::read_dir(&self.sink).unwrap().count(), left, "something got its name");
@@ -403,7 +405,7 @@ fn a_far_end_that_is_killed_is_a_clean_error() {
     for way in WAYS {
         let Some(midway) = Midway::reach_with(way, &["--retry", "0"]) else { return };
         let session = midway.site.sshd.wait_for_session();
-        // A far sink that was killed can't tidy up.
+        // A far sink that was killed leaves its temporary name.
         let left = usize::from(matches!(way, Way::Push));
         let output = midway.end_by(left, |_| kill_process(session, Signal::KILL).unwrap());
         assert_exit(&output, 3);
@@ -436,7 +438,7 @@ fn a_far_end_that_hangs_does_not_hold_up_a_signal() {
 #[test]
 fn a_signal_ends_both_ends_and_leaves_nothing() {
     for way in WAYS {
-        // Ctrl-C on a terminal reaches ssh too, `kill` carrack only.
+        // Ctrl-C on a terminal reaches ssh too, `kill` only carrack.
         for end in [
             |midway: &Midway| midway.running.signal_group(Signal::INT),
             |midway: &Midway| midway.running.signal(Signal::TERM),

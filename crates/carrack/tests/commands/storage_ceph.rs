@@ -1,6 +1,6 @@
-//! The whole way to and from CephFS (`testbed/ceph`).
+//! The whole path to and from CephFS (`testbed/ceph`).
 //!
-//! Each test has a cluster of its own and is skipped, with its reason, where that can't be had.
+//! Each test has a cluster of its own and is skipped, with its reason, where there can be none.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, FileTimes};
@@ -15,7 +15,7 @@ fn ceph() -> Option<FileSystem> {
     FileSystem::start("ceph", &[])
 }
 
-/// Ceph counts seconds with 32 bits from 1970 on: before there is nothing, after 2106 neither.
+/// Ceph counts seconds with 32 bits from 1970 on: it has no times before, nor after 2106.
 fn plant_since_1970(tree: &Path) {
     plant_rich(tree);
     let first = FileTimes::new().set_modified(UNIX_EPOCH + Duration::from_nanos(1));
@@ -32,8 +32,8 @@ fn a_rich_tree_there_and_back() {
 
 const OBJECT_BYTES: u64 = 4 << 20;
 
-/// Bytes on each OSD, from where Ceph itself says that each object is: of a file in stripes of `unit` bytes over
-/// `count` objects at a time.
+/// Returns the bytes on each OSD, by the place of each object in Ceph's own report, for a file in stripes of
+/// `unit` bytes over `count` objects at a time.
 fn bytes_on_osds(ceph: &FileSystem, path: &str, unit: u64, count: u64) -> BTreeMap<String, u64> {
     let file = ceph.path(path).metadata().unwrap();
     let mut bytes_of = BTreeMap::<u64, u64>::new();
@@ -52,7 +52,7 @@ fn bytes_on_osds(ceph: &FileSystem, path: &str, unit: u64, count: u64) -> BTreeM
     bytes_on
 }
 
-/// What `carrack` says with this cluster's configuration.
+/// Returns the report of `carrack layout` with this cluster's configuration.
 fn layout_of(ceph: &FileSystem, path: &str) -> Layout {
     layout_with(&ceph.path(path), &[("CEPH_CONF", ceph.beneath("ceph.conf"))])
 }

@@ -1,6 +1,7 @@
-//! Storage that fails: the double of `testbed/storage` answers errors by rule, at the sink or at the source. What can be copied
-//! is, what can't is named, nothing partial has a final name; and when the error is gone the same command completes the
-//! copy, even if the power failed in between. Bits that flip in it are found by reading again.
+//! Storage that fails: the double of `testbed/storage` returns errors by rule, at the sink or at the source.
+//! All other files are copied, failed ones are named, no partial file has a final name; and without the error
+//! the same command completes the copy, even after a power cut. A readback finds bits that flip on the
+//! storage.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -14,7 +15,7 @@ use crate::common::tree::{assert_same, census, noise};
 
 const LARGE_BYTES: usize = 3_000_001;
 
-/// What is copied.
+/// Plants the source.
 fn plant_new(root: &Path) {
     fs::create_dir_all(root.join("sub")).unwrap();
     fs::create_dir_all(root.join("empty")).unwrap();
@@ -27,7 +28,7 @@ fn plant_new(root: &Path) {
     symlink("sub/small0", root.join("link")).unwrap();
 }
 
-/// What some of it replaces.
+/// Plants the old files at the destination.
 fn plant_old(root: &Path) {
     fs::create_dir_all(root.join("to/sub")).unwrap();
     for name in ["to/large", "to/sub/small3"] {
@@ -40,7 +41,7 @@ struct Ends {
     double: StorageDouble,
     from: PathBuf,
     to: PathBuf,
-    /// What is to be at the sink in the end, where nothing fails.
+    /// The final state of the sink without errors.
     reference: PathBuf,
 }
 
@@ -69,7 +70,7 @@ impl Ends {
         run(command.arg(self.from.join("")).arg(&self.to))
     }
 
-    /// What is not as it is to be in the end; each path has what it held before, or is not there.
+    /// Returns the paths that differ from the final state; each has its old contents, or is absent.
     fn missing(&self) -> Vec<String> {
         let there = census(&self.to);
         let differs = census(&self.reference).into_iter().filter(|entry| !there.contains(entry));
@@ -84,11 +85,11 @@ impl Ends {
         missing.into_iter().map(|path| path.into_os_string().into_string().unwrap()).collect()
     }
 
-    /// The error goes, the power fails, the same command runs again.
+    /// Removes the error, cuts the power, and runs the same command again.
     #[track_caller]
     fn completes_without_errors(&self, rules: &[&str]) {
         self.double.ask("clear");
-        // All weathers come, each always in the same cases.
+        // All weathers occur, each always in the same cases.
         let seed: u64 = rules.iter().flat_map(|rule| rule.bytes()).map(u64::from).sum();
         let operations = self.double.log().len();
         self.double.ask(&format!("cut {operations} {seed}"));
@@ -98,7 +99,7 @@ impl Ends {
     }
 }
 
-/// One file fails: the others are complete, and the exit code is 1.
+/// Checks that only these files fail: the others are complete, and the exit code is 1.
 #[track_caller]
 fn one_fails(ends: Option<Ends>, rules: &[&str], failing: &[&str], says: &[&str]) {
     let Some(ends) = ends else { return };
@@ -114,13 +115,13 @@ fn one_fails(ends: Option<Ends>, rules: &[&str], failing: &[&str], says: &[&str]
     ends.completes_without_errors(rules);
 }
 
-/// The sink is full: the transfer ends.
+/// Checks that the transfer ends when the sink is full.
 #[track_caller]
 fn it_ends(rule: &str, says: &[&str]) {
     let Some(ends) = Ends::sink_on_a_double() else { return };
     ends.double.ask(&format!("rule {rule}"));
     let output = ends.copy(&[]);
-    // 3 if nobody had heard yet that something was copied.
+    // 3 if no copied file had been reported yet.
     assert!(matches!(output.status.code(), Some(1 | 3)), "{}", talk(&output));
     assert_says(&output, says);
     assert_says(&output, &["\nhint: "]);
@@ -132,7 +133,7 @@ fn it_ends(rule: &str, says: &[&str]) {
 fn a_full_sink() {
     let to = "/mnt/to/";
     it_ends("ENOSPC:write:after=1000000:count=all", &["No space left on device", to]);
-    // Nothing can be written at all, a journal neither.
+    // Nothing can be written, not even a journal.
     it_ends("ENOSPC:write:count=all", &["No space left on device"]);
     it_ends("ENOSPC:write:path=small5", &["No space left on device", "to/sub/small5"]);
     it_ends("ENOSPC:create:path=large", &["No space left on device", "to/large"]);
@@ -168,7 +169,7 @@ fn a_file_that_cannot_be_renamed() {
 #[test]
 fn a_file_that_cannot_be_read() {
     let (all, says) = ("count=all", ["Input/output error"]);
-    // A read ahead is not an error yet: all of them fail.
+    // An error of a read ahead is not final yet: all reads fail.
     one_fails(Ends::source_on_a_double(), &[&format!("EIO:read:path=large:{all}")], &["large"], &says);
     one_fails(Ends::source_on_a_double(), &[&format!("EIO:read:path=small1:{all}")], &["sub/small1"], &says);
     one_fails(Ends::source_on_a_double(), &["EIO:open:path=other"], &["other"], &says);
@@ -176,7 +177,7 @@ fn a_file_that_cannot_be_read() {
     one_fails(Ends::source_on_a_double(), &rules, &["sub/small2", "sub/small7"], &["permission denied"]);
 }
 
-/// In all cases the same command completes.
+/// In all cases the same command completes the copy.
 #[test]
 fn a_sink_that_cannot_sync() {
     for rule in [
@@ -192,7 +193,7 @@ fn a_sink_that_cannot_sync() {
         let Some(ends) = Ends::sink_on_a_double() else { return };
         ends.double.ask(&format!("rule {rule}"));
         let output = ends.copy(&[]);
-        // A failure that comes when the transfer is over: everything is there.
+        // The failure may come when the transfer is over and every file is there.
         let codes: &[i32] = if rule.contains(".journal") { &[0, 1, 3] } else { &[1, 3] };
         assert!(codes.contains(&output.status.code().unwrap()), "{rule}: {}", talk(&output));
         assert!(ends.double.hits()[0] > 0, "{rule} met nothing");
@@ -202,7 +203,7 @@ fn a_sink_that_cannot_sync() {
     }
 }
 
-/// Bits flip on the way to the sink's medium, behind the page cache: they are found, and the objects sent again.
+/// Flips bits between the sink's page cache and the medium, and checks that the objects are sent again.
 #[track_caller]
 fn repaired(rules: &[&str], options: &[&str]) {
     let Some(ends) = Ends::sink_on_a_double() else { return };
@@ -212,7 +213,7 @@ fn repaired(rules: &[&str], options: &[&str]) {
     let output = ends.copy(&[&["--verify", "readback"], options].concat());
     assert_eq!(output.status.code(), Some(0), "{}", talk(&output));
     assert!(ends.double.hits().iter().all(|&hits| hits > 0), "{}", ends.double.ask("rules"));
-    // What is at rest, whatever the cache holds.
+    // The contents at rest, without the cache.
     let at_rest = ends.double.local("at rest");
     ends.double.ask(&format!("live {}", at_rest.display()));
     assert_same(&ends.reference, &at_rest.join("to"));
@@ -244,7 +245,7 @@ fn damage_that_stays_is_an_error() {
     ends.completes_without_errors(&["flip"]);
 }
 
-/// What damages data without anybody being asked to look is not seen: the double does what it says.
+/// Damage without an error is not seen without a readback: the double works.
 #[test]
 fn damage_that_nobody_looks_for_stays() {
     let Some(ends) = Ends::sink_on_a_double() else { return };

@@ -1,6 +1,6 @@
-//! The whole way to and from GlusterFS (`testbed/gluster`), for each kind of volume.
+//! The whole path to and from GlusterFS (`testbed/gluster`), for each kind of volume.
 //!
-//! Each test has a volume of its own and is skipped, with its reason, where that can't be had.
+//! Each test has a volume of its own and is skipped, with its reason, where there can be none.
 
 use std::fs::{self, File, FileTimes};
 use std::path::Path;
@@ -10,7 +10,8 @@ use std::time::{Duration, SystemTime};
 use crate::common::file_system::{FileSystem, layout, plant_large};
 use crate::common::tree::{assert_same_but_times, noise, plant_rich};
 
-/// GlusterFS 10 was seen to leave requests to files in shards unanswered for ten minutes, to two copies at the same time.
+/// GlusterFS 10 was seen to leave requests to files in shards unanswered for ten minutes, to two copies at
+/// the same time.
 fn in_shards(test: impl Fn(&FileSystem)) {
     FileSystem::try_twice(|| gluster("shard"), test);
 }
@@ -19,7 +20,8 @@ fn gluster(kind: &str) -> Option<FileSystem> {
     FileSystem::start("gluster", &["--kind", kind])
 }
 
-/// GlusterFS 10 keeps a time before 1970, but shows 1970 for it once the file was read: `touch`, `cat` and `stat` see the same.
+/// GlusterFS 10 keeps a time before 1970, but shows 1970 after the file was read, also to `touch`, `cat` and
+/// `stat`.
 fn plant_since_1970(root: &Path) {
     plant_rich(root);
     let file = File::open(root.join("sub/deep/none")).unwrap();
@@ -40,11 +42,12 @@ fn a_rich_tree_to_pairs_of_bricks_and_back() {
 
 #[test]
 fn a_rich_tree_to_shards_and_back() {
-    // GlusterFS 10 forgets times that are set where files are cut into shards, with `touch` as well.
+    // GlusterFS 10 loses times of files in shards, also those set by `touch`.
     in_shards(|gluster| gluster.takes_and_gives_back_as(plant_rich, assert_same_but_times));
 }
 
-/// GlusterFS miscounts the size of a file in shards that grows while its directory is listed; `cp` leaves it too long.
+/// GlusterFS miscounts the size of a file in shards that grows while its directory is listed; `cp` leaves it
+/// too long.
 #[test]
 fn files_in_shards_have_their_size_also_if_somebody_looks() {
     in_shards(|gluster| {
@@ -59,7 +62,7 @@ fn files_in_shards_have_their_size_also_if_somebody_looks() {
                 }
             });
             while !copies.is_finished() {
-                // Something may have lost its temporary name.
+                // An entry may have lost its temporary name.
                 for entry in fs::read_dir(copy.join("large")).into_iter().flatten().flatten() {
                     let _ = entry.metadata();
                 }

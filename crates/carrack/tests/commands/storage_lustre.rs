@@ -1,6 +1,7 @@
-//! The whole way to and from a striped file system: the double of Lustre (`testbed/lustre`), with a few targets.
+//! The whole path to and from a striped file system: the double of Lustre (`testbed/lustre`), with a few
+//! targets.
 //!
-//! Each test has one of its own and is skipped, with its reason, where nobody can mount.
+//! Each test has a double of its own and is skipped, with its reason, where mounts are not allowed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +16,7 @@ fn lustre(options: &[&str]) -> Option<FileSystem> {
     FileSystem::start("lustre", options)
 }
 
-/// Bytes that were written to each target.
+/// Returns the bytes that were written to each target.
 fn written(lustre: &FileSystem) -> Vec<u64> {
     let traffic = fs::read_to_string(lustre.path(".control/traffic")).unwrap();
     traffic.lines().map(|line| line.split(' ').nth(2).unwrap().parse().unwrap()).collect()
@@ -48,7 +49,7 @@ fn from_one_striped_file_system_to_another() {
     assert_same_to_the_second(&from.path("tree"), &to.path("tree"));
 }
 
-/// Lustre stores whole seconds, of which nothing else takes notice.
+/// Lustre stores whole seconds; the fractions are no loss.
 #[test]
 fn whole_seconds_are_the_times_that_were_told() {
     let Some(lustre) = lustre(&["--stripe", "2:65536"]) else { return };
@@ -76,7 +77,7 @@ fn whole_seconds_are_the_times_that_were_told() {
 
 // Layouts.
 
-/// By the targets' names, as `lfs` writes them.
+/// Returns the bytes by the targets' names, as `lfs` writes them.
 fn by_name(bytes: &[u64]) -> BTreeMap<String, u64> {
     let named = bytes.iter().enumerate().map(|(ost, &bytes)| (format!("OST{ost:04x}"), bytes));
     named.filter(|(_, bytes)| *bytes > 0).collect()
@@ -119,7 +120,7 @@ fn a_sources_striping_is_preserved() {
     }
 }
 
-/// What `carrack cp -r` of the tree says, and its exit code.
+/// Returns the output of `carrack cp -r` of the tree, and its exit code.
 fn copied(lustre: &FileSystem, more: &[&str], to: &str) -> (String, Option<i32>) {
     let mut carrack = Command::new(env!("CARGO_BIN_EXE_carrack"));
     carrack.args(["cp", "-r"]).args(more).args([lustre.path("tree"), lustre.local(to)]);

@@ -1,4 +1,4 @@
-//! `carrack sync`: what is sent, what stays, what is deleted, whichever end is far away.
+//! `carrack sync`: the entries that are sent, kept and deleted, with either end far away.
 
 mod deletion;
 mod deletion_campaign;
@@ -16,7 +16,7 @@ struct Ground {
     root: tempfile::TempDir,
 }
 
-/// Where source and destination are.
+/// The places of source and destination.
 const ENDS: [(&str, &str); 4] = [("", ""), ("host:", ""), ("", "host:"), ("host:", "host:")];
 
 impl Ground {
@@ -56,7 +56,7 @@ impl Ground {
     }
 }
 
-/// The number of that name in the summary.
+/// Returns the number of that name in the summary.
 fn counted(output: &Output, name: &str) -> u64 {
     let text = String::from_utf8_lossy(&output.stdout);
     let summary: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
@@ -127,7 +127,7 @@ fn what_may_be_made_and_replaced_is_said() {
     assert_eq!(ground.read("dst/f"), "newer");
 }
 
-/// As a destination needs it that has no room for old and new.
+/// For a destination without room for old and new files.
 #[test]
 fn what_is_to_go_goes_before_anything_is_sent_if_that_is_asked_for() {
     for (option, is_first) in [("--delete-before", true), ("--delete", false)] {
@@ -170,7 +170,7 @@ fn what_the_source_has_not_is_deleted() {
         assert_eq!(names(&ground.path("dst")), ["d", "f", "link"]);
         assert_eq!(names(&ground.path("dst/d")), ["e", "g", "z.o"]);
         assert!(ground.path("outside/stays").exists());
-        // What is left out by its size is at the source.
+        // A file that is left out by its size exists at the source.
         ground.sync(ends, &[delete, "--max-size", "1"], 0);
         assert_eq!(names(&ground.path("dst/d")), ["e", "g"]);
         let mtime = |path: &str| fs::metadata(ground.path(path)).unwrap().modified().unwrap();
@@ -213,7 +213,7 @@ fn nothing_is_deleted_where_something_failed_at_the_source() {
     }
 }
 
-/// What the scan meets, not only what was named.
+/// The rule holds for failures of the scan, not only of named sources.
 #[test]
 fn nothing_is_deleted_where_something_within_a_source_failed() {
     for (ends, delete) in
@@ -229,7 +229,7 @@ fn nothing_is_deleted_where_something_within_a_source_failed() {
     }
 }
 
-/// Only what is within the sources' directories may go.
+/// Only entries within the sources' directories may be deleted.
 #[test]
 fn what_lies_beside_a_source_stays() {
     let ground = Ground::new();
@@ -251,7 +251,8 @@ fn what_lies_beside_a_source_stays() {
     assert_eq!(names(&ground.path("dst/d")), ["e", "g"], "the same command does the same");
 }
 
-/// Small and large files, links and further names of files, each where a directory stands; directories where files and links stand.
+/// Plants small and large files, links and further names of files, each where the destination has a
+/// directory; and directories where it has files and links.
 fn plant_conflicts(ground: &Ground) {
     ground.write("src/small", "content", 1_000);
     fs::write(ground.path("src/large"), vec![7; 3_000_000]).unwrap();
@@ -278,10 +279,10 @@ fn what_is_of_another_kind_gives_way() {
         let told = ground.sync(ends, &["-a", "--delete", "-n"], 0);
         assert_eq!(counted(&told, "entries_to_delete"), 6, "{ends:?}: {told:?}");
         assert!(ground.path("dst/small/in/old.o").exists() && ground.path("dst/tree").is_file());
-        // What is left out takes no place.
+        // Entries that are left out replace nothing.
         let told = ground.sync(ends, &["-a", "--delete", "-n", "--max-size", "1"], 0);
         assert_eq!(counted(&told, "entries_to_delete"), 3, "{ends:?}: {told:?}");
-        // What is to stay keeps its directories; what is no directory gives way.
+        // Excluded entries keep their directories; other entries than directories are replaced.
         let told = ground.sync(ends, &["-a", "--delete", "--exclude", "*.o"], 1);
         assert_eq!((counted(&told, "entries_deleted"), counted(&told, "entries_failed")), (0, 4), "{ends:?}");
         assert_eq!(ground.read("dst/tree/deep/f"), "deep");
@@ -307,7 +308,7 @@ fn what_is_of_another_kind_gives_way() {
     }
 }
 
-/// As nothing in them is lost.
+/// Nothing in them is lost.
 #[test]
 fn empty_directories_give_way_without_deletion() {
     let ground = Ground::new();
@@ -331,7 +332,7 @@ fn what_gives_way_counts_as_deleted() {
     assert_eq!(counted(&told, "entries_deleted"), 7);
 }
 
-/// With everything of a source: small files, a large one, a directory with files, another kind of entry.
+/// Plants every kind of entry: small files, a large one, a directory with files, another kind of entry.
 fn plant_read_only(user: &Unprivileged, change: &str) {
     for (path, bytes) in
         [("src/ro/a", 10), ("src/ro/large", 9 << 20), ("src/ro/in/b", 10), ("src/ro/new/c", 10)]
@@ -373,7 +374,7 @@ fn own_directories_that_are_read_only_are_written_to_and_stay_so() {
         read_only.iter().for_each(|path| assert_eq!(user.mode_of(&format!("dst/{path}")), 0o555, "{path}"));
         let left = fs::read_dir(user.path("dst")).unwrap().count();
         assert_eq!(left, 1, "no journal stays");
-        // What is the same stays the same.
+        // Equal entries stay.
         assert_exit(&sync(&["--delete"]), 0);
     }
 }

@@ -1,7 +1,7 @@
-//! `carrack sync` against rsync: small random trees and options, after which both destinations have to be the same.
+//! `carrack sync` against rsync: small random trees and options, after which both destinations must be equal.
 //!
-//! Each case follows from its number. `CARRACK_CASES` says how many there are, `CARRACK_CASE` names one to look at.
-//! docs/sync.md says where the two differ, and why; such cases are not made here.
+//! Each case follows from its number. `CARRACK_CASES` is the number of cases, `CARRACK_CASE` names one.
+//! docs/sync.md has the differences of the two, and the reasons; no such cases are made here.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,14 +18,14 @@ use crate::common::{CARRACK, skip};
 
 const CASES: u64 = 1_000;
 
-/// SplitMix64: a case has to be the same everywhere.
+/// SplitMix64: a case must be the same everywhere.
 struct Chance {
     state: u64,
-    /// Times differ by seconds or not at all.
+    /// True if times differ by seconds or not at all.
     coarse: bool,
-    /// Links are followed: some lead to directories.
+    /// True if links are followed: some lead to directories.
     follows: bool,
-    /// Some directories stand where other entries are to be, and the contrary.
+    /// True if some directories are in the place of other entries, and the contrary.
     conflicts: bool,
 }
 
@@ -66,7 +66,7 @@ struct Item {
     mtime: (i64, i64),
 }
 
-/// By path; directories come before what is in them.
+/// By path; directories come before their contents.
 type Tree = BTreeMap<String, Item>;
 
 fn item(chance: &mut Chance, what: What) -> Item {
@@ -75,7 +75,7 @@ fn item(chance: &mut Chance, what: What) -> Item {
         What::File(_) => chance.of(&[0o644, 0o600, 0o755]),
         What::Link(_) => 0o777,
     };
-    // Of few, so that equal ones meet.
+    // There are few times, so that some are equal.
     let (seconds, nanoseconds) = (chance.below(3), chance.below(3));
     let nanoseconds = [0, 1, 999_999_999][if chance.coarse { seconds } else { nanoseconds }];
     let mtime = (1_600_000_000 + 10 * seconds as i64, nanoseconds);
@@ -96,7 +96,7 @@ fn leaf(chance: &mut Chance) -> Item {
     item(chance, what)
 }
 
-/// Directories and other entries have different names.
+/// Plants entries; directories and other entries have different names.
 fn grow(chance: &mut Chance, tree: &mut Tree, above: &str, depth: usize) {
     for name in ["f0", "f1", "f2.o", "keep.o", "g.c"] {
         if chance.one_in(2) {
@@ -121,7 +121,7 @@ fn source(chance: &mut Chance) -> Tree {
     tree
 }
 
-/// Another kind of entry than the source has of that name.
+/// Plants another kind of entry than the source has of that name.
 fn conflict(chance: &mut Chance, tree: &mut Tree, path: &str, item: &Item) {
     if item.what == What::Directory {
         let leaf = leaf(chance);
@@ -139,13 +139,13 @@ fn conflict(chance: &mut Chance, tree: &mut Tree, path: &str, item: &Item) {
     if plant(format!("{path}/inner"), What::Directory) {
         plant(format!("{path}/inner/x"), What::File("x".to_owned()));
     }
-    // Patterns may leave it out.
+    // Patterns may exclude it.
     if plant(format!("{path}/y"), What::File(String::new())) {
         plant(format!("{path}/y.o"), What::File(String::new()));
     }
 }
 
-/// What stands at the destination before: the source with some things changed, missing, and added.
+/// Returns the destination's old tree: the source with some entries changed, missing, and added.
 fn before(chance: &mut Chance, source: &Tree) -> Tree {
     let mut tree = Tree::new();
     let root = item(chance, What::Directory);
@@ -223,7 +223,7 @@ fn found(root: &Path) -> Tree {
     tree
 }
 
-/// The same options as both know them.
+/// Returns the same options for both programs.
 fn options(chance: &mut Chance) -> (Vec<String>, Vec<String>) {
     let (mut ours, mut theirs) = (vec!["-a".to_owned()], vec!["-a".to_owned()]);
     for (our, their) in [
@@ -252,7 +252,7 @@ fn options(chance: &mut Chance) -> (Vec<String>, Vec<String>) {
     match chance.below(6) {
         0 => {
             ours.push("--copy-links".to_owned());
-            // When deleting rsync has met all failures only if it does so in the end.
+            // With deletion rsync has met all failures only if it deletes at the end.
             theirs.push("--copy-links".to_owned());
             let delete = theirs.iter_mut().find(|option| *option == "--delete");
             delete.into_iter().for_each(|option| *option = "--delete-after".to_owned());
@@ -263,7 +263,7 @@ fn options(chance: &mut Chance) -> (Vec<String>, Vec<String>) {
         }
         _ => {}
     }
-    // The last one that matches counts here, the first one there.
+    // The last matching pattern counts here, the first in rsync.
     let mut patterns = Vec::new();
     for (pattern, excludes) in
         [("*.o", true), ("keep.o", false), ("/f1", true), ("d1/", true), ("/d0/g.c", true), ("d0/", false)]
@@ -273,7 +273,7 @@ fn options(chance: &mut Chance) -> (Vec<String>, Vec<String>) {
         }
     }
     if ours.iter().any(|option| option.starts_with("--delete")) {
-        // rsync believes a source that is empty, or of which the patterns leave nothing.
+        // rsync accepts an empty source, also if the patterns make it empty.
         ours.push("--delete-all".to_owned());
     }
     ours.extend(patterns.iter().cloned());
@@ -281,7 +281,7 @@ fn options(chance: &mut Chance) -> (Vec<String>, Vec<String>) {
     (ours, theirs)
 }
 
-/// Directories that are not the source's have the time at which something in them went.
+/// Clears times of directories that the source lacks: they are the times of deletions.
 fn without_times_of_others(mut tree: Tree, source: &Tree) -> Tree {
     for (path, item) in &mut tree {
         let is_theirs = source.get(path).is_some_and(|item| item.what == What::Directory);
@@ -292,11 +292,12 @@ fn without_times_of_others(mut tree: Tree, source: &Tree) -> Tree {
     tree
 }
 
-/// Nothing if both did the same.
+/// Runs a case; returns `None` if both programs did the same.
 fn case(number: u64) -> Option<String> {
     let mut chance = Chance { state: number, coarse: false, follows: false, conflicts: false };
     let (ours, theirs) = options(&mut chance);
-    // What is newer is newer by more than a second for rsync, if it is to look at nanoseconds else.
+    // rsync takes a file for newer only if it is newer by more than a second, though it compares nanoseconds
+    // otherwise.
     chance.coarse = ours.iter().any(|option| option == "--update");
     chance.follows = ours.iter().any(|option| option == "--copy-links");
     let may_conflict = |option: &String| {
@@ -311,7 +312,7 @@ fn case(number: u64) -> Option<String> {
     let mut before = before(&mut chance, &source);
     plant(&place("src"), &source);
     if chance.follows {
-        // As with other directories: nothing else is in their place.
+        // As with other directories, no other kind of entry is in their place.
         before.retain(|path, item| item.what == What::Directory || !place("src").join(path).is_dir());
     }
     plant(&place("ours"), &before);
@@ -321,7 +322,7 @@ fn case(number: u64) -> Option<String> {
     let output = run(carrack.arg(place("src/")).arg(place("ours")));
     let ours_failed = failed(&output, 1, may_fail);
     let mut rsync = Command::new("rsync");
-    // To the nanosecond, as carrack.
+    // Times are compared to the nanosecond, as in carrack.
     rsync.arg("--modify-window=-1").args(&theirs);
     let output = run(rsync.arg(place("src/")).arg(place("theirs/")));
     let theirs_failed = failed(&output, 23, may_fail);
@@ -331,7 +332,7 @@ fn case(number: u64) -> Option<String> {
     let mut differing: Vec<String> = names
         .into_iter()
         .filter(|&path| our_tree.get(path) != their_tree.get(path))
-        // Nothing is deleted where something failed; rsync goes on.
+        // carrack deletes nothing where an entry failed; rsync does.
         .filter(|&path| !ours_failed || source.contains_key(path) || our_tree.get(path) != before.get(path))
         .map(|path| {
             let of = |tree: &Tree| format!("{:?}", tree.get(path));
@@ -353,7 +354,8 @@ fn case(number: u64) -> Option<String> {
     (!differing.is_empty()).then(|| format!("case {number} {ours:?}\n{}", differing.join("\n")))
 }
 
-/// Whether something could not be copied, which happens only where links lead nowhere and where something else is in the way.
+/// Returns true if an entry could not be copied, which happens only where links lead nowhere and where
+/// another entry is in the way.
 fn failed(output: &std::process::Output, exit: i32, may_fail: bool) -> bool {
     let code = output.status.code();
     assert!(code == Some(0) || may_fail && code == Some(exit), "{output:?}");

@@ -1,4 +1,4 @@
-//! Copies between two far hosts that this one only controls: over ssh stand-ins, at daemons, and both mixed.
+//! Copies between two far hosts that this host only controls: over ssh stand-ins, at daemons, and both mixed.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +9,7 @@ use crate::common::process::{assert_exit, assert_says, json, run};
 use crate::common::tree::{assert_same, plant};
 use crate::daemon::{CARRACK, Daemon, Site};
 
-/// A controller, two hosts that ssh leads to (each a directory of its own), and a daemon.
+/// A controller, two hosts behind ssh (each a directory of its own), and a daemon.
 struct World {
     site: Site,
     daemon: Daemon,
@@ -36,7 +36,7 @@ impl World {
         format!("carrack://localhost:{}{path}", self.daemon.address.port())
     }
 
-    /// Runs the far command in the directory that has the host's name.
+    /// Returns an ssh stand-in that runs the far command in the directory with the host's name.
     fn ssh(&self) -> String {
         let path = self.here.path().join("stand-in");
         let script = format!(
@@ -95,7 +95,7 @@ fn between_a_host_and_a_daemon_and_within_daemons() {
     assert_eq!(fs::read_to_string(manifest).unwrap().lines().count(), 4);
     assert_exit(&world.copy(&["-r", &world.url("/data/copy/"), "right:back"]), 0);
     assert_same(&world.on("left", "tree"), &world.on("right", "back"));
-    // Both ends of the second copy are in the log, and neither saw more than its own.
+    // The log has both ends of the second copy, and neither saw more than its own.
     let lines = world.site.audited(4);
     assert!(lines.iter().all(|line| line["result"] == "ok" && line["who"]["name"] == "alice"), "{lines:?}");
 }
@@ -111,7 +111,7 @@ fn through_here_where_nothing_else_leads() {
         let copy = [world.on("right", "relayed"), world.site.path().join("data/relayed")];
         assert_same(&world.on("left", "tree"), &copy[number]);
     }
-    // With a port that is taken nobody can listen.
+    // A port in use can't be listened at.
     let taken =
         std::net::TcpListener::bind("[::]:0").or_else(|_| std::net::TcpListener::bind("0.0.0.0:0")).unwrap();
     let port = taken.local_addr().unwrap().port().to_string();

@@ -105,7 +105,7 @@ fn what_can_not_be_shown_is_told() {
     }
 }
 
-/// Where the names of source files begin.
+/// Returns the root of the source files' names.
 fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }

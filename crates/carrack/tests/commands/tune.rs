@@ -1,6 +1,7 @@
-//! Knobs that turn by themselves: reading from storage that takes its time for each request, and serves many at a time.
+//! Settings that tune themselves: reading from storage with a long service time that serves many requests at
+//! a time.
 //!
-//! Skipped, with its reason, where nobody can mount.
+//! Skipped, with its reason, where mounts are not allowed.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +12,7 @@ use crate::common::process::{assert_exit, assert_says, run, talk};
 use crate::common::storage_double::StorageDouble;
 use crate::common::tree::{assert_same, noise};
 
-/// A read takes so long, whatever else is read: a thread reads 10 MiB a second.
+/// The time of each read, however many there are: a thread reads 10 MiB per second.
 const SLOW: &str = "delay=100:read:count=all";
 const SERVED_AT_ONCE: &str = "128";
 
@@ -49,8 +50,8 @@ fn readers_are_added_while_they_bring_something() {
     assert_same(&double.path("from"), &double.local("to"));
 }
 
-/// A bundle's files are opened one after the other: where that takes long a bundle ends before it is full, so that what is copied
-/// arrives on the way, and several threads share in it.
+/// A bundle's files are opened one after the other. If that takes long, the bundle ends before it is full, so
+/// that its files arrive meanwhile, and several threads share the work.
 #[test]
 fn a_bundle_that_takes_long_is_cut() {
     let options = ["--threads", SERVED_AT_ONCE, "--rule", "delay=20:open:count=all"];

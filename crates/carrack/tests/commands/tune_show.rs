@@ -1,6 +1,6 @@
 //! `carrack tune` as a process: with records of transfers that read from slow storage, and with planted ones.
 //!
-//! The former are skipped, with their reason, where nobody can mount.
+//! The former are skipped, with their reason, where mounts are not allowed.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -16,13 +16,13 @@ use crate::common::tree::noise;
 
 const DAY_S: u64 = 86_400;
 
-/// A thread reads 5 MiB a second, and 16 of them can at once: the files take 7 s to 14 s, from eight threads on.
+/// A thread reads 5 MiB per second, and 16 can at once: the files take 7 s to 14 s, from eight threads on.
 const SLOW: &str = "delay=200:read:count=all";
 
 const FILES: usize = 12;
 const FILE_BYTES: usize = 48 << 20;
 
-/// Slow storage with some files of 1 MiB to 64 MiB in `from`.
+/// Returns slow storage with some files of 1 MiB to 64 MiB in `from`.
 fn double() -> Option<StorageDouble> {
     StorageDouble::start(&["--direct", "--threads", "16", "--rule", SLOW], |root| {
         fs::create_dir(root.join("from")).unwrap();
@@ -36,7 +36,7 @@ fn here() -> String {
     rustix::system::uname().nodename().to_str().unwrap().to_lowercase()
 }
 
-/// `carrack tune` with the notes in a directory.
+/// Runs `carrack tune` with the records in a directory.
 #[track_caller]
 fn tune(state: &Path, arguments: &[&str]) -> Output {
     run(Command::new(CARRACK).arg("tune").args(arguments).env("XDG_STATE_HOME", state))
@@ -71,7 +71,7 @@ fn a_copy_leaves_what_it_has_found_out() {
     double.ask("clear");
 }
 
-/// It belongs to where data is read, whoever has asked for it.
+/// The record is kept at the end that reads, regardless of the initiator.
 #[test]
 fn a_session_that_reads_remembers_its_caller() {
     let (Some(sshd), Some(double)) = (Sshd::start(), double()) else { return };
@@ -92,7 +92,7 @@ fn a_session_that_reads_remembers_its_caller() {
     double.ask("clear");
 }
 
-/// A user's notes.
+/// A user's records.
 struct State {
     directory: tempfile::TempDir,
 }
@@ -111,7 +111,7 @@ impl State {
         tune(&self.path("state"), arguments)
     }
 
-    /// A record of large files, so many days old.
+    /// Plants a record of large files, this number of days old.
     fn plant(&self, source: &str, sink: &str, days: u64) {
         let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
         let point = |value: u32, rate: f64| {
@@ -138,7 +138,7 @@ impl State {
     }
 }
 
-/// As `tuner_store.rs` has it.
+/// Returns the name that `tuner_store.rs` gives the file.
 fn file_name(source: &str, sink: &str) -> String {
     let mut hasher = blake3::Hasher::new_derive_key("carrack 2026 tuner workload v1");
     for site in [source, sink] {
@@ -165,7 +165,7 @@ fn nothing_known_is_said_with_a_hint() {
         assert_says(&output, &["nothing is known of transfers\n", "hint: a transfer of 5 s or more"]);
         assert!(output.stdout.is_empty());
     }
-    // A month later it says nothing of today, but can be forgotten.
+    // A record of a month ago is not used, but can be forgotten.
     state.plant("here", "dtn1", 31);
     assert_exit(&state.tune(&["show"]), 3);
     assert_exit(&state.tune(&["forget"]), 0);

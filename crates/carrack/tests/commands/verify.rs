@@ -1,5 +1,5 @@
-//! `carrack verify`, the whole way: on this host, over ssh, at a daemon; what differs and where, what is missing, what can't be read,
-//! manifests, and going on after an interruption.
+//! `carrack verify`, the whole path: on this host, over ssh, at a daemon; differing ranges, missing and
+//! unreadable entries, manifests, and resuming after an interruption.
 
 mod metadata;
 use std::fs::{self, File};
@@ -20,7 +20,7 @@ use crate::daemon::{Daemon, Site};
 
 const MIB: u64 = 1 << 20;
 
-/// Two equal trees.
+/// Returns two equal trees.
 fn pair(plant: fn(&Path)) -> Places {
     let places = Places::new();
     plant(&places.near("tree"));
@@ -29,7 +29,7 @@ fn pair(plant: fn(&Path)) -> Places {
     places
 }
 
-/// Of contents alone: times of what a test changes differ anyway.
+/// Compares contents alone: times of changed files differ anyway.
 fn command(places: &Places, arguments: &[&str]) -> Command {
     let mut command = Command::new(CARRACK);
     command.args(["verify", "--no-times"]).args(arguments).current_dir(places.near(""));
@@ -41,7 +41,7 @@ fn verify(places: &Places, arguments: &[&str]) -> Output {
     run(&mut command(places, arguments))
 }
 
-/// The differences by their paths, and the summary.
+/// Returns the differences by their paths, and the summary.
 #[track_caller]
 fn found(output: &Output) -> (Vec<Value>, Value) {
     let mut lines = json(output);
@@ -58,7 +58,7 @@ fn flip(path: &Path, offset: u64) {
     file.write_all_at(&[byte[0] ^ 1], offset).unwrap();
 }
 
-/// Entries of a tree, itself among them.
+/// Returns the number of entries of a tree, including itself.
 fn count(root: &Path) -> u64 {
     let mut count = 1;
     for entry in fs::read_dir(root).unwrap().flatten() {
@@ -95,7 +95,7 @@ fn equal_trees_are_equal_whichever_way_they_are_read() {
 fn flipped_bits_are_told_where_they_are() {
     let places = pair(plant);
     let huge = places.near("tree/huge");
-    // Two ranges of 256 MiB and a bit, nearly all of it holes.
+    // Two ranges of 256 MiB and a little more, nearly all holes.
     let size = 2 * 256 * MIB + 12_345;
     for path in [&huge, &places.far("tree/huge")] {
         let file = File::create(path).unwrap();
@@ -220,7 +220,7 @@ fn what_is_no_file_is_left_out_and_what_cannot_be_read_is_told() {
     assert_eq!(sides, ["source", "destination"]);
 }
 
-/// The rules of `cp -r`.
+/// The rules are those of `cp -r`.
 #[test]
 fn a_source_is_looked_for_where_cp_puts_it() {
     let places = pair(plant);
@@ -283,7 +283,7 @@ fn a_manifest_of_a_copy_is_met_and_missed() {
         .current_dir(places.near("")));
     assert_exit(&copied, 0);
     let verify = |manifest: &str| verify(&places, &["--json", "--manifest", manifest, &far]);
-    // Names that are not UTF-8 are in no manifest.
+    // A manifest holds no names that are not UTF-8.
     let output = verify("m");
     assert_exit(&output, 1);
     let (differences, summary) = found(&output);
@@ -339,7 +339,7 @@ fn what_was_equal_is_not_read_again() {
     let (differences, first) = verify();
     assert_eq!((differences.len(), &first["known"]), (2, &0.into()));
     assert!(state.exists());
-    // The damaged ones, and of the huge one the damaged range only.
+    // Only the damaged files are read again, and of the huge one only the damaged range.
     let (differences, second) = verify();
     assert_eq!(differences.len(), 2);
     let wanted = 3_000_000 + MIB + 256 * MIB + MIB;
@@ -348,18 +348,18 @@ fn what_was_equal_is_not_read_again() {
     let known = first["equal"].as_u64().unwrap() - second["known"].as_u64().unwrap();
     assert!(known > 0, "directories, links and empty files are looked at again");
     assert_eq!(first["equal"], second["equal"]);
-    // Whatever was changed since is read again.
+    // A file that was changed since is read again.
     fs::write(places.far("tree/sub/small"), "Small").unwrap();
     let (differences, _) = verify();
     assert_eq!(differences.len(), 3);
-    // Once all is well nothing is left to remember.
+    // When everything is equal, the state file is removed.
     fs::write(places.far("tree/sub/small"), "small").unwrap();
     flip(&places.far("tree/big"), 7);
     flip(&places.far("tree/huge"), 300 * MIB);
     let (differences, last) = verify();
     assert!(differences.is_empty() && last["known"].as_u64().unwrap() > 0);
     assert!(!state.exists());
-    // Another comparison's state is not touched.
+    // The state of another comparison is left alone.
     fs::write(&state, "notes").unwrap();
     let output = verify_json(&places, &["--state", "state"]);
     assert_exit(&output, 3);
@@ -367,7 +367,7 @@ fn what_was_equal_is_not_read_again() {
     assert_eq!(fs::read(&state).unwrap(), b"notes");
 }
 
-/// At a daemon whose rule is slow, so that there is time to interrupt it.
+/// The daemon's rule is slow, so that there is time to interrupt the comparison.
 #[test]
 fn an_interrupted_comparison_goes_on() {
     let (site, near) = (Site::new(), tempfile::tempdir().unwrap());
@@ -412,7 +412,7 @@ fn an_interrupted_comparison_goes_on() {
     assert!(!state.exists());
 }
 
-/// `carrack verify` as somebody with a certificate.
+/// Returns `carrack verify` with a user's certificate.
 fn client(site: &Site, near: &Path, who: &str, arguments: &[&str]) -> Command {
     site.identity(who);
     let mut command = Command::new(CARRACK);
@@ -422,7 +422,7 @@ fn client(site: &Site, near: &Path, who: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// Everything at once, in a tree that is damaged.
+/// Returns a tree with several kinds of damage.
 fn damaged() -> (Places, Vec<Value>) {
     let places = pair(plant_rich);
     flip(&places.far("tree/sizes/40000000"), 39_999_999);
@@ -460,7 +460,7 @@ fn the_same_is_found_over_ssh_whichever_end_is_far() {
 fn a_far_end_that_dies_ends_it_and_the_state_stays() {
     let Some(sshd) = Sshd::start() else { return };
     let places = pair(plant_rich);
-    // It says so much, and is gone.
+    // The far end sends this number of bytes, and is gone.
     let script =
         format!("exec 3<&0\n{CARRACK} \"$@\" <&3 2>/dev/null | dd bs=1 count=1500 2>/dev/null &\nwait $!");
     let dying = places.script("dying carrack", &script);
@@ -497,7 +497,7 @@ fn a_daemon_lets_verify_whoever_may_read() {
     assert_exit(&output, 1);
     let whats: Vec<_> = found(&output).0.iter().map(|line| line["what"].clone()).collect();
     assert_eq!(whats, ["content", "link"]);
-    // Whoever may not read, hears so; the names beneath a link that leads out are nowhere.
+    // The daemon refuses a user without rights; names below a link that leads out are not found.
     let output = run(&mut command("bob", &["tree", &url("/other")]));
     assert_exit(&output, 3);
     assert_says(&output, &["no export other is open to you"]);
@@ -516,7 +516,7 @@ fn a_daemon_lets_verify_whoever_may_read() {
     );
 }
 
-/// Where the tree lies.
+/// The top of the tree may be a link, a file or a root.
 #[test]
 fn odd_tops() {
     let places = pair(plant);
@@ -526,7 +526,7 @@ fn odd_tops() {
     let through = far("to-tree").display().to_string();
     assert_exit(&verify(&places, &["tree/", &through]), 0);
     assert_exit(&verify(&places, &["to-tree/", &through]), 0);
-    // A link that is named without a slash is itself, as in `cp -r`.
+    // A link that is named without a slash is compared itself, as in `cp -r`.
     let output = verify(&places, &["to-tree", far("").to_str().unwrap()]);
     assert_exit(&output, 3);
     assert_eq!(String::from_utf8(output.stdout).unwrap(), "differs    to-tree: the link leads elsewhere\n");

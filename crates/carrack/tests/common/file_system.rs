@@ -15,13 +15,15 @@ use super::process::{Running, assert_exit, json, run};
 use super::tree::{assert_same, noise};
 use super::{CARRACK, skip};
 
-/// Should a test program be killed, what it started ends by itself; for longer tests the environment says when.
+/// Time after which the servers end on their own, if a test program was killed; longer tests set it in the
+/// environment.
 const LIFETIME_S: &str = "600";
 
-/// Each request goes through several processes, all of which wait for their turns on a busy machine.
+/// Longest copy: each request goes through several processes, all of which wait for their turns on a busy
+/// machine.
 const COPIES_WITHIN: Duration = Duration::from_secs(240);
 
-/// A mounted file system; dropped, it is unmounted and its servers end.
+/// A mounted file system; on drop it is unmounted and its servers end.
 pub struct FileSystem {
     kind: &'static str,
     root: tempfile::TempDir,
@@ -43,13 +45,13 @@ impl Drop for FileSystem {
 }
 
 impl FileSystem {
-    /// Runs `testbed/KIND up`; nothing, with a printed reason, where that can't be had.
+    /// Runs `testbed/KIND up`; `None`, with a printed reason, where it can't run.
     #[track_caller]
     pub fn start(kind: &'static str, options: &[&str]) -> Option<FileSystem> {
         FileSystem::start_in(tempfile::tempdir().unwrap(), kind, options)
     }
 
-    /// The same, in a directory that is given.
+    /// Runs it in a given directory.
     #[track_caller]
     pub fn start_in(root: tempfile::TempDir, kind: &'static str, options: &[&str]) -> Option<FileSystem> {
         let file_system =
@@ -66,7 +68,7 @@ impl FileSystem {
         }
     }
 
-    /// What one of the script's actions prints.
+    /// Returns the output of one of the script's actions.
     pub fn script(&self, action: &[&str], words: &[&str]) -> Result<String, String> {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testbed").join(self.kind);
         let mut command = Command::new(script);
@@ -74,7 +76,7 @@ impl FileSystem {
         if std::env::var_os("CARRACK_TESTBED_LIFETIME_S").is_none() {
             command.env("CARRACK_TESTBED_LIFETIME_S", LIFETIME_S);
         }
-        // The doubles are built beside the command.
+        // The doubles are built into the command's directory.
         for (variable, program) in [
             ("CARRACK_TESTBED_LUSTRE", "carrack-testbed-lustre"),
             ("CARRACK_TESTBED_STORAGE", "carrack-testbed-storage"),
@@ -84,22 +86,22 @@ impl FileSystem {
         succeed(command.output())
     }
 
-    /// Where its files are, and those of its servers.
+    /// Returns a path in the directory of its files, and those of its servers.
     pub fn beneath(&self, path: &str) -> PathBuf {
         self.root.path().join("testbed").join(path)
     }
 
-    /// A path in it.
+    /// Returns a path in the file system.
     pub fn path(&self, path: &str) -> PathBuf {
         self.beneath("mnt").join(path)
     }
 
-    /// A path on this host's own file system.
+    /// Returns a path on this host's own file system.
     pub fn local(&self, path: &str) -> PathBuf {
         self.root.path().join(path)
     }
 
-    /// Copies with the command under test; it has to succeed without a failure.
+    /// Copies with the command under test, which must succeed without a failure.
     #[track_caller]
     pub fn copy(&self, arguments: &[impl AsRef<OsStr>]) {
         let mut command = Command::new(CARRACK);
@@ -110,7 +112,7 @@ impl FileSystem {
         }
     }
 
-    /// What waits for an answer can't be killed before its file system is.
+    /// Ends a hung file system: a process that waits for its reply can't be killed before.
     #[track_caller]
     fn end_hung(&self, running: Running) {
         let waits_in = running.waits_in();
@@ -122,8 +124,8 @@ impl FileSystem {
         panic!("a copy does not end; its threads are in {waits_in:?}, {} ended: {down:?}", self.kind);
     }
 
-    /// Runs a test in one, and once more in a fresh one if its client has left a copy's requests unanswered: that can be no doing of
-    /// whoever asks.
+    /// Runs a test in a file system, and once more in a fresh one if its client has left a copy's requests
+    /// unanswered: that can't be the fault of the command.
     #[track_caller]
     pub fn try_twice(start: impl Fn() -> Option<FileSystem>, test: impl Fn(&FileSystem)) {
         let Some(first) = start() else { return };
@@ -137,13 +139,14 @@ impl FileSystem {
         }
     }
 
-    /// A tree that `plant` makes goes in and comes out again, the same each time; then other contents replace some.
+    /// Copies a tree that `plant` makes in and out again, and compares it each time; then other contents
+    /// replace some.
     #[track_caller]
     pub fn takes_and_gives_back(&self, plant: impl Fn(&Path)) {
         self.takes_and_gives_back_as(plant, assert_same);
     }
 
-    /// The same, for file systems that can't keep everything: `assert_alike` says what has to be.
+    /// Does the same for file systems that can't keep everything: `assert_alike` has the comparison.
     #[track_caller]
     pub fn takes_and_gives_back_as(&self, plant: impl Fn(&Path), assert_alike: impl Fn(&Path, &Path)) {
         let (tree, back) = (self.local("tree"), self.local("back"));
@@ -159,7 +162,7 @@ impl FileSystem {
         assert_alike(&tree.join("large"), &self.path("tree/large"));
     }
 
-    /// What a program prints about a path in it.
+    /// Returns the output of a program about a path in it.
     #[track_caller]
     pub fn ask(&self, program: &str, arguments: &[&str], path: &str) -> String {
         succeed(Command::new(program).args(arguments).arg(self.path(path)).stdin(Stdio::null()).output())
@@ -167,7 +170,7 @@ impl FileSystem {
     }
 }
 
-/// Files of many objects, whose sizes end within a stripe, an object and a block.
+/// Plants files of many objects, whose sizes end within a stripe, an object and a block.
 pub fn plant_large(root: &Path, seed: usize) {
     fs::create_dir_all(root.join("large")).unwrap();
     for bytes in [5_000_001, 12 << 20, 33_333_333] {
@@ -175,7 +178,7 @@ pub fn plant_large(root: &Path, seed: usize) {
     }
 }
 
-/// What it printed; if it failed, why.
+/// Returns the output; if the program failed, its error.
 fn succeed(output: io::Result<Output>) -> Result<String, String> {
     match output {
         Ok(output) if output.status.success() => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
@@ -186,13 +189,13 @@ fn succeed(output: io::Result<Output>) -> Result<String, String> {
 
 // Layouts.
 
-/// What `carrack layout --json` says of a file.
+/// Returns the report of `carrack layout --json` on a file.
 #[track_caller]
 pub fn layout(path: &Path) -> Layout {
     layout_with(path, &[])
 }
 
-/// The same, with additions to the environment.
+/// Returns the same, with additions to the environment.
 #[track_caller]
 pub fn layout_with(path: &Path, environment: &[(&str, PathBuf)]) -> Layout {
     let mut command = Command::new(CARRACK);
@@ -213,12 +216,12 @@ pub fn layout_with(path: &Path, environment: &[(&str, PathBuf)]) -> Layout {
     }
 }
 
-/// A file's layout, as the command says it.
+/// A file's layout, as the command reports it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Layout {
     pub file_system: String,
     pub stripe_bytes: Option<u64>,
     pub stripe_count: Option<u64>,
-    /// By the targets' names; those that have any.
+    /// By the targets' names; only targets with bytes.
     pub bytes_on: BTreeMap<String, u64>,
 }

@@ -1,5 +1,5 @@
-//! What the test programs of the command share: trees and their census, processes that can't hang, a private sshd, file
-//! systems to copy to.
+//! The common part of the command's test programs: trees and their census, processes with a time limit, a
+//! private sshd, file systems to copy to.
 
 #![allow(dead_code)] // Each test program uses its part.
 #![allow(clippy::unwrap_used)] // Also in helpers.
@@ -23,22 +23,22 @@ use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 /// The command under test.
 pub const CARRACK: &str = env!("CARGO_BIN_EXE_carrack");
 
-/// What stands for ssh where no login is needed: it runs the command here.
+/// The ssh stand-in of tests without a login: it runs the command on this host.
 pub const DIRECT_SHELL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/direct-shell");
 
-/// Says why a test does nothing, past the harness, which keeps the words of tests that pass.
+/// Prints why a test does nothing, past the test harness, which captures the output of passing tests.
 pub fn say_skipped(reason: &str) {
     let _ = writeln!(io::stderr(), "skipped: {}", reason.trim_end());
 }
 
-/// The same; a failure where everything that can be installed has to be there (`CI=true`).
+/// Prints the same; a failure where all installable programs must be there (`CI=true`).
 #[track_caller]
 pub fn skip(reason: &str) {
     assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{reason}");
     say_skipped(reason);
 }
 
-/// A port that nobody has and that the kernel gives to nobody: below those of outgoing connections. Each call gives another one.
+/// Returns a free port below the kernel's range for outgoing connections. Each call returns another.
 pub fn free_port() -> u16 {
     const PORTS: std::ops::Range<u16> = 20_000..32_000;
     static NEXT: AtomicU16 = AtomicU16::new(0);
@@ -49,14 +49,14 @@ pub fn free_port() -> u16 {
     std::iter::repeat_with(next).take(ports.into()).find(is_free).expect("a free port")
 }
 
-/// Two directories that stand for two hosts; dropped, they are removed.
+/// Two directories that stand for two hosts, which are removed on drop.
 pub struct Places {
     root: tempfile::TempDir,
 }
 
 impl Drop for Places {
     fn drop(&mut self) {
-        // What nobody may write to can't be emptied.
+        // A directory without write permission can't be emptied.
         let _ = Command::new("chmod").args(["-R", "u+w"]).arg(self.root.path()).status();
     }
 }
@@ -78,7 +78,7 @@ impl Places {
         self.root.path().join("far").join(path)
     }
 
-    /// A program beside the two.
+    /// Writes a program to the parent of the two.
     pub fn script(&self, name: &str, script: &str) -> String {
         let path = self.root.path().join(name);
         fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
@@ -87,7 +87,7 @@ impl Places {
     }
 }
 
-/// A directory of a user who is not root, for what permissions deny.
+/// A directory of an unprivileged user, to test denied permissions.
 pub struct Unprivileged {
     root: tempfile::TempDir,
 }
@@ -99,7 +99,7 @@ impl Drop for Unprivileged {
 }
 
 impl Unprivileged {
-    /// Whom root becomes.
+    /// The user that root becomes.
     const ID: u32 = 4_242;
 
     pub fn new() -> Unprivileged {
@@ -112,7 +112,7 @@ impl Unprivileged {
         self.root.path().join(path)
     }
 
-    /// A directory, with those above it.
+    /// Makes a directory, with those above it.
     pub fn directory(&self, path: &str) -> PathBuf {
         fs::create_dir_all(self.path(path)).unwrap();
         self.path(path)
@@ -126,7 +126,7 @@ impl Unprivileged {
         fs::metadata(self.path(path)).unwrap().permissions().mode() & 0o7777
     }
 
-    /// From now on everything there is the user's.
+    /// Gives everything there to the user.
     pub fn give(&self) {
         if is_root() {
             let owner = format!("{0}:{0}", Self::ID);
@@ -135,7 +135,7 @@ impl Unprivileged {
         }
     }
 
-    /// The command as that user.
+    /// Returns the command as that user.
     pub fn command(&self) -> Command {
         let mut command = Command::new(CARRACK);
         command.env("HOME", self.root.path()).env("XDG_STATE_HOME", self.root.path().join("state"));

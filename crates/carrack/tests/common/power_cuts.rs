@@ -1,5 +1,5 @@
-//! A copy whose destination loses power: what is copied, when the power fails, and what has to be there before and after the
-//! same command has run again.
+//! A copy whose destination loses power: its files, the moment of the cut, and the entries that must be there
+//! before and after the same command has run again.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -16,21 +16,21 @@ use super::process::{assert_exit, json, run};
 use super::storage_double::StorageDouble;
 use super::tree::{Entry, assert_same_entries, census, noise, plant};
 
-/// One for each weather, see `testbed/storage-double/src/power_cut.rs`.
+/// The number of weathers, see `testbed/storage-double/src/power_cut.rs`.
 const WEATHERS: u64 = 5;
 
-/// A copy of a tree into a directory that holds something already.
+/// A copy of a tree into a directory that is not empty.
 pub struct Copy {
     from: PathBuf,
     durability: Durability,
-    /// What is at the destination when everything is copied.
+    /// The destination's entries after a complete copy.
     complete: Vec<Entry>,
-    /// Paths beneath the destination that are replaced, with what may be there: the old content or the new.
+    /// Paths below the destination that are replaced, with their allowed contents: the old or the new.
     replaced: BTreeMap<PathBuf, [Vec<u8>; 2]>,
 }
 
 impl Copy {
-    /// Makes what is to be copied, to where `plant_old` has made `old`.
+    /// Plants the source, for a destination in which `plant_old` has made `old`.
     pub fn plant(from: &Path, old: &Path, durability: Durability) -> Copy {
         plant_new(from);
         let mut complete = census(from);
@@ -43,7 +43,7 @@ impl Copy {
         Copy { from: from.to_owned(), durability, complete, replaced }
     }
 
-    /// Runs the command, which has to succeed; the bytes that it copied.
+    /// Runs the command, which must succeed; returns the copied bytes.
     #[track_caller]
     pub fn run(&self, to: &Path) -> u64 {
         let mut command = Command::new(CARRACK);
@@ -53,13 +53,14 @@ impl Copy {
         json(&output).last().unwrap()["bytes_done"].as_u64().unwrap()
     }
 
-    /// Everything is there, and nothing else: neither temporary names nor journals.
+    /// Checks that all entries are there, and no others: neither temporary names nor journals.
     #[track_caller]
     pub fn assert_complete(&self, to: &Path) {
         assert_same_entries(&self.complete, &census(to));
     }
 
-    /// Every path that held old content holds that or the new. (New small files may be torn until the next run.)
+    /// Checks that every path with old content holds that or the new. (New small files may be torn until the
+    /// next run.)
     #[track_caller]
     pub fn assert_old_or_new(&self, to: &Path) {
         for (path, allowed) in &self.replaced {
@@ -68,7 +69,7 @@ impl Copy {
         }
     }
 
-    /// After a power cut: looks, and runs the command again; the bytes that it copied.
+    /// Checks the state after a power cut, and runs the command again; returns the copied bytes.
     #[track_caller]
     pub fn resume(&self, to: &Path) -> u64 {
         self.assert_old_or_new(to);
@@ -78,7 +79,7 @@ impl Copy {
     }
 }
 
-/// Everything that makes a copy: small files, files of many objects, empty ones, links.
+/// Plants every kind of source: small files, files of many objects, empty ones, links.
 fn plant_new(root: &Path) {
     plant(root);
     for number in 0..12 {
@@ -94,7 +95,7 @@ fn plant_new(root: &Path) {
     symlink("new target", root.join("old/link")).unwrap();
 }
 
-/// What the destination holds before: other contents under some of the names, and a file that nobody copies.
+/// Plants the destination's old files: other contents under some of the names, and a file that is not copied.
 pub fn plant_old(root: &Path) {
     let root = root.join("to/old");
     fs::create_dir_all(&root).unwrap();
@@ -107,11 +108,11 @@ pub fn plant_old(root: &Path) {
     symlink("old target", root.join("link")).unwrap();
 }
 
-/// When what was written is made durable and recorded. (`end` promises nothing for a power cut.)
+/// The moment at which data is made durable and recorded. (`end` promises nothing for a power cut.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
     Each,
-    /// By time, since there is too little data; the double is slow enough for several groups.
+    /// Groups are made by time, since there is too little data; the double is slow enough for several groups.
     Group,
 }
 
@@ -123,7 +124,7 @@ impl Durability {
         }
     }
 
-    /// How slow the double is when the log is made.
+    /// Returns the rule that slows the double down while the log is made.
     pub fn rule(self) -> &'static str {
         match self {
             Durability::Each => "delay=0:write:count=all",
@@ -132,15 +133,15 @@ impl Durability {
     }
 }
 
-/// When the power fails, and what becomes of what was not synced.
+/// The moment of a power cut, and the fate of unsynced data.
 #[derive(Clone, Copy)]
 pub struct Cut {
-    /// After so many operations.
+    /// The number of operations before it.
     pub operations: usize,
     pub seed: u64,
 }
 
-/// Tries a cut; a failure leaves the image and the log behind, and says where.
+/// Tries a cut; a failure leaves the image and the log, and prints their directory.
 pub fn try_or_keep(double: &StorageDouble, cut: Cut, log: &[String], attempt: impl Fn(Cut) -> u64) -> u64 {
     catch_unwind(AssertUnwindSafe(|| attempt(cut))).unwrap_or_else(|panic| {
         let place = tempfile::Builder::new().prefix("carrack-crash-").tempdir().unwrap().keep();
@@ -154,13 +155,13 @@ pub fn try_or_keep(double: &StorageDouble, cut: Cut, log: &[String], attempt: im
 }
 
 impl Cut {
-    /// What the double is asked for.
+    /// Returns the request to the double.
     pub fn image(self, place: &Path) -> String {
         format!("image {} {} {}", self.operations, self.seed, place.display())
     }
 }
 
-/// A file's bytes, or where a link leads.
+/// Returns a file's bytes, or a link's target.
 fn contents(path: &Path) -> Vec<u8> {
     match fs::read_link(path) {
         Ok(target) => target.as_os_str().as_bytes().to_vec(),
@@ -168,12 +169,12 @@ fn contents(path: &Path) -> Vec<u8> {
     }
 }
 
-/// From which all chance comes.
+/// Returns the seed of all chance.
 pub fn first_seed() -> u64 {
     env::var("CARRACK_CRASH_SEED").map_or(1, |seed| seed.parse().unwrap())
 }
 
-/// Those that the environment asks for: spread over the log, the weathers in turn.
+/// Returns the cuts that the environment asks for: spread over the log, the weathers in turn.
 pub fn cuts(operations: usize, images: usize) -> Vec<Cut> {
     let seed = first_seed();
     if let Ok(only) = env::var("CARRACK_CRASH_ONLY") {
@@ -198,7 +199,7 @@ pub fn cuts(operations: usize, images: usize) -> Vec<Cut> {
     }
 }
 
-/// Past the harness, which keeps the words of tests that pass.
+/// Prints past the test harness, which captures the output of passing tests.
 pub fn say(what: &str) {
     let _ = writeln!(io::stderr(), "{what}");
 }

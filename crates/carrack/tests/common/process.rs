@@ -1,4 +1,4 @@
-//! Processes whose end is awaited for a while only, and what they said.
+//! Processes with a time limit, and their output.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek};
@@ -12,16 +12,16 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use super::CARRACK;
 
-/// Many times what anything here takes on a slow machine that others use too.
+/// Many times the duration of any step on a slow machine that other processes use too.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Looks until there is something to see.
+/// Calls `look` until it returns a value.
 #[track_caller]
 pub fn wait_for<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
     wait_at_most(PATIENCE, what, look)
 }
 
-/// The same of what takes its time.
+/// Calls `look` for at most this time.
 #[track_caller]
 pub fn wait_at_most<T>(patience: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + patience;
@@ -34,7 +34,8 @@ pub fn wait_at_most<T>(patience: Duration, what: &str, mut look: impl FnMut() ->
     }
 }
 
-/// A process; dropped, it is killed. It speaks to files, so that nobody who inherits its pipes can hold up its end.
+/// A process, which is killed on drop. It writes to files, so that processes which inherit its pipes can't
+/// delay its end.
 pub struct Running {
     child: Child,
     stdout: File,
@@ -43,7 +44,7 @@ pub struct Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It can only fail for a process that has ended.
+        // It fails only for a process that has ended.
         let _ = self.child.kill().and_then(|()| self.child.wait());
     }
 }
@@ -52,7 +53,7 @@ impl Running {
     pub fn start(command: &mut Command) -> Running {
         let (stdout, stderr) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
         if command.get_envs().all(|(name, _)| name != "HOME" && name != "XDG_STATE_HOME") {
-            // Whoever runs the tests need not hear of transfers that were to fail.
+            // Transfers that fail on purpose must not be listed for the user of the tests.
             command.env("XDG_STATE_HOME", "/dev/null/state");
         }
         command.stdin(Stdio::null());
@@ -68,18 +69,18 @@ impl Running {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// To it and what it started, as a terminal does; it has to lead its group.
+    /// Signals the process group, as a terminal does; the process must lead its group.
     pub fn signal_group(&self, signal: Signal) {
         kill_process_group(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Until it has said so on stderr.
+    /// Waits until stderr has these words.
     #[track_caller]
     pub fn wait_for_words(&self, words: &str) {
         wait_for(words, || says(&self.stderr, words).then_some(()));
     }
 
-    /// Until it has said so on stdout.
+    /// Waits until stdout has these words.
     #[track_caller]
     pub fn wait_for_report(&self, words: &str) {
         wait_for(words, || says(&self.stdout, words).then_some(()));
@@ -95,7 +96,7 @@ impl Running {
         self.try_end_within(patience).unwrap_or_else(|_| panic!("in vain: its end"))
     }
 
-    /// The same, and itself again if it has not ended by then.
+    /// Waits for its end; returns the process if it has not ended by then.
     pub fn try_end_within(mut self, patience: Duration) -> Result<Output, Running> {
         let deadline = Instant::now() + patience;
         loop {
@@ -107,7 +108,7 @@ impl Running {
         }
     }
 
-    /// In which call of the kernel each of its threads waits.
+    /// Returns the kernel's wait channel of each thread.
     pub fn waits_in(&self) -> Vec<String> {
         let threads = fs::read_dir(format!("/proc/{}/task", self.id())).unwrap();
         threads.filter_map(|thread| fs::read_to_string(thread.ok()?.path().join("wchan")).ok()).collect()
@@ -118,14 +119,14 @@ impl Running {
     }
 }
 
-/// Where the process writes next is the same description's offset: left alone.
+/// Reads at an offset: the file's own offset is the process's and must stay.
 fn says(file: &File, words: &str) -> bool {
     let mut said = vec![0; file.metadata().unwrap().len() as usize];
     file.read_exact_at(&mut said, 0).unwrap();
     String::from_utf8_lossy(&said).contains(words)
 }
 
-/// The offset is the process's too, which writes no more.
+/// Rewinds the file: the process, which shares the offset, writes no more.
 fn contents(file: &mut File) -> Vec<u8> {
     let mut bytes = Vec::new();
     file.rewind().unwrap();
@@ -133,7 +134,7 @@ fn contents(file: &mut File) -> Vec<u8> {
     bytes
 }
 
-/// A daemon with a configuration of its own; dropped, it is killed, and what it said is shown if the test fails.
+/// A daemon with a configuration of its own. It is killed on drop, and its output is shown if the test fails.
 pub struct Serving {
     child: Child,
     log: PathBuf,
@@ -141,7 +142,7 @@ pub struct Serving {
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        // It can only fail for a process that has ended.
+        // It fails only for a process that has ended.
         let _ = self.child.kill().and_then(|()| self.child.wait());
         if thread::panicking() {
             eprintln!("{}", fs::read_to_string(&self.log).unwrap_or_default());
@@ -150,12 +151,12 @@ impl Drop for Serving {
 }
 
 impl Serving {
-    /// What it says is added to `log`.
+    /// Starts a daemon; its output is appended to `log`.
     pub fn start(config: &Path, log: &Path) -> Serving {
         Serving::start_with(config, log, &[])
     }
 
-    /// With these variables.
+    /// Starts a daemon with these variables.
     pub fn start_with(config: &Path, log: &Path, variables: &[(&str, &str)]) -> Serving {
         let said = fs::OpenOptions::new().append(true).create(true).open(log).unwrap();
         let mut command = Command::new(CARRACK);
@@ -169,20 +170,20 @@ impl Serving {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Ends it, and waits for that.
+    /// Ends the daemon with a signal, and waits for its end.
     pub fn end_by(mut self, signal: Signal) {
         self.signal(signal);
         self.child.wait().unwrap();
     }
 }
 
-/// Runs it to its end.
+/// Runs a command to its end.
 #[track_caller]
 pub fn run(command: &mut Command) -> Output {
     Running::start(command).end()
 }
 
-/// What it said to people.
+/// Returns its output to people.
 pub fn talk(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
@@ -200,7 +201,7 @@ pub fn assert_says(output: &Output, words: &[&str]) {
     }
 }
 
-/// The events of `--json`; each line has to be one.
+/// Returns the events of `--json`; each line must be one.
 pub fn json(output: &Output) -> Vec<serde_json::Value> {
     let text = String::from_utf8(output.stdout.clone()).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()

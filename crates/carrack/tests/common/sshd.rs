@@ -10,10 +10,10 @@ use rustix::process::Pid;
 
 use super::{CARRACK, process, skip};
 
-/// Should a test program be killed, its sshd ends by itself.
+/// Time after which an sshd ends on its own, if a test program was killed.
 const LIFETIME_S: &str = "600";
 
-/// A running sshd; dropped, it ends, with its sessions.
+/// A running sshd, which ends on drop, with its sessions.
 pub struct Sshd {
     directory: tempfile::TempDir,
 }
@@ -29,7 +29,7 @@ impl Drop for Sshd {
 }
 
 impl Sshd {
-    /// Nothing, with a printed reason, where there is no sshd that lets its user in.
+    /// Starts an sshd; `None`, with a printed reason, where there is no sshd that accepts its user.
     #[track_caller]
     pub fn start() -> Option<Sshd> {
         static USABLE: OnceLock<Result<(), String>> = OnceLock::new();
@@ -52,7 +52,7 @@ impl Sshd {
         succeed(self.shell("true")).map(drop)
     }
 
-    /// The words that lead to it, as a command of the shell.
+    /// Returns the ssh command that leads to it, for a shell.
     pub fn ssh(&self) -> String {
         let config = self.directory.path().join("ssh_config");
         shell_words::join(["ssh", "-F", config.to_str().unwrap()])
@@ -63,18 +63,18 @@ impl Sshd {
         Command::new("ssh").arg("-F").arg(config).args(["carrack-test", script]).stdin(Stdio::null()).output()
     }
 
-    /// Where a remote shell starts.
+    /// Returns the directory of a remote shell.
     pub fn home(&self) -> String {
         succeed(self.shell("pwd")).unwrap().trim_end().to_owned()
     }
 
-    /// Whether it listens on `::1` too, as `carrack-test6`.
+    /// Returns true if it listens on `::1` too, as `carrack-test6`.
     pub fn has_ipv6(&self) -> bool {
         let config = fs::read_to_string(self.directory.path().join("ssh_config")).unwrap();
         config.contains("Host carrack-test6")
     }
 
-    /// Where it listens.
+    /// Returns its port.
     pub fn port(&self) -> u16 {
         let config = fs::read_to_string(self.directory.path().join("ssh_config")).unwrap();
         let port = config.lines().find_map(|line| line.trim().strip_prefix("Port "));
@@ -86,20 +86,20 @@ impl Sshd {
         pid.trim().parse().unwrap()
     }
 
-    /// The `carrack session` that it serves, if there is one.
+    /// Returns the `carrack session` that it serves, if there is one.
     pub fn session(&self) -> Option<Pid> {
         let is_session = |pid: &u32| arguments(*pid).is_some_and(|words| words == [CARRACK, "session"]);
         let session = descendants(self.pid() as u32).into_iter().find(is_session)?;
         Pid::from_raw(session as i32)
     }
 
-    /// Waits until a session is there.
+    /// Waits until there is a session.
     #[track_caller]
     pub fn wait_for_session(&self) -> Pid {
         process::wait_for("a session", || self.session())
     }
 
-    /// Waits until none is.
+    /// Waits until there is no session.
     #[track_caller]
     pub fn wait_for_no_session(&self) {
         process::wait_for("the end of the session", || self.session().is_none().then_some(()));
@@ -113,7 +113,7 @@ fn testbed(action: &str, directory: &Path) -> io::Result<Output> {
     command.output()
 }
 
-/// What it printed; if it failed, why.
+/// Returns the output; if the command failed, its error.
 fn succeed(output: io::Result<Output>) -> Result<String, String> {
     match output {
         Ok(output) if output.status.success() => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
@@ -122,7 +122,7 @@ fn succeed(output: io::Result<Output>) -> Result<String, String> {
     }
 }
 
-/// Below a process, in `/proc`; whatever ends meanwhile has none.
+/// Returns the processes below a process, from `/proc`; a process that ends meanwhile has none.
 fn descendants(pid: u32) -> Vec<u32> {
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     let children: Vec<u32> = children.split_whitespace().map(|pid| pid.parse().unwrap()).collect();

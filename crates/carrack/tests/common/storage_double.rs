@@ -1,4 +1,4 @@
-//! Storage that loses power and fails: the double of `testbed/storage`, and what it is asked past its mount.
+//! Storage that loses power and fails: the double of `testbed/storage`, and its control socket.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use super::file_system::FileSystem;
 
-/// A mounted double; dropped, it is unmounted and ends.
+/// A mounted double; on drop it is unmounted and ends.
 pub struct StorageDouble {
     file_system: FileSystem,
 }
 
 impl StorageDouble {
-    /// Starts one, its memory and the plain directories beside it on a tmpfs if there is one; nothing, with a printed
-    /// reason, where that can't be had. `plant` makes what is in it at first.
+    /// Starts a double, its memory and the plain directories next to it on a tmpfs if there is one; `None`,
+    /// with a printed reason, where it can't run. `plant` makes its initial contents.
     #[track_caller]
     pub fn start(options: &[&str], plant: impl Fn(&Path)) -> Option<StorageDouble> {
         let root = in_memory();
@@ -25,17 +25,17 @@ impl StorageDouble {
         Some(StorageDouble { file_system })
     }
 
-    /// A path in it.
+    /// Returns a path in it.
     pub fn path(&self, path: &str) -> PathBuf {
         self.file_system.path(path)
     }
 
-    /// A path on this host's own file system.
+    /// Returns a path on this host's own file system.
     pub fn local(&self, path: &str) -> PathBuf {
         self.file_system.local(path)
     }
 
-    /// Tells it what to do, in the words of `docs/testing-faults.md`; its answer.
+    /// Sends a request in the form of `docs/testing-faults.md`; returns the reply.
     #[track_caller]
     pub fn ask(&self, line: &str) -> String {
         let mut stream = UnixStream::connect(self.file_system.beneath("control")).unwrap();
@@ -48,28 +48,28 @@ impl StorageDouble {
         }
     }
 
-    /// Mounts the file system in an image, a file, at [`disk`](Self::disk); an error if it can't be.
+    /// Mounts the file system in an image, a file, at [`disk`](Self::disk).
     pub fn attach(&self, image: &Path) -> Result<(), String> {
         self.file_system.script(&["attach"], &[image.to_str().unwrap()]).map(drop)
     }
 
-    /// Unmounts that.
+    /// Unmounts the image.
     #[track_caller]
     pub fn detach(&self) {
         self.file_system.script(&["detach"], &[]).unwrap();
     }
 
-    /// A path in the image that is attached.
+    /// Returns a path in the mounted image.
     pub fn disk(&self, path: &str) -> PathBuf {
         self.file_system.beneath("disk").join(path)
     }
 
-    /// What was done to it since it was told to record, an operation a line.
+    /// Returns the operations since recording began, a line each.
     pub fn log(&self) -> Vec<String> {
         self.ask("log").lines().map(str::to_owned).collect()
     }
 
-    /// How often each rule hit.
+    /// Returns the hits of each rule.
     pub fn hits(&self) -> Vec<u64> {
         let report = self.ask("rules");
         let hits = report.lines().filter_map(|line| line.rsplit_once(" hits="));
@@ -77,7 +77,7 @@ impl StorageDouble {
     }
 }
 
-/// A directory on a tmpfs, where there is one.
+/// Returns a directory on a tmpfs, if there is one.
 pub fn in_memory() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }

@@ -1,4 +1,4 @@
-//! Trees with what makes trees hard, and what is in them.
+//! Trees with every entry that makes trees hard, and their census.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 /// The default of `--object-size`.
 const OBJECT_BYTES: usize = 1 << 20;
 
-/// Bytes that differ from place to place.
+/// Returns bytes that differ from place to place.
 pub fn noise(count: usize) -> Vec<u8> {
     let mut state = count as u64 | 1;
     let step = || {
@@ -23,9 +23,9 @@ pub fn noise(count: usize) -> Vec<u8> {
     std::iter::repeat_with(step).take(count).collect()
 }
 
-/// A little of everything: an object's size and more, empty things, a link, odd names.
+/// Plants a little of everything: an object's size and more, empty entries, a link, odd names.
 pub fn plant(root: &Path) {
-    // The same for all tests, and for the programs that they start.
+    // The umask is the same for all tests, and for the programs that they start.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     fs::create_dir_all(root.join("empty")).unwrap();
     fs::create_dir_all(root.join("sub/deep")).unwrap();
@@ -37,13 +37,14 @@ pub fn plant(root: &Path) {
     symlink("sub/small", root.join("link")).unwrap();
 }
 
-/// Sizes around the edges of objects, names of any bytes, depth, modes, times to the nanosecond, links of all kinds.
+/// Plants sizes around the edges of objects, names of any bytes, depth, modes, times to the nanosecond, links
+/// of all kinds.
 pub fn plant_rich(root: &Path) {
     plant(root);
     plant_sizes(&root.join("sizes"));
     plant_names(&root.join("names"));
     plant_links(&root.join("links"));
-    // Last, since it changes directories.
+    // Modes come last, since they change directories.
     plant_modes(&root.join("modes"));
     plant_times(root);
 }
@@ -85,7 +86,7 @@ fn plant_links(root: &Path) {
 fn plant_modes(root: &Path) {
     fs::create_dir_all(root.join("closed")).unwrap();
     fs::write(root.join("closed/inside"), "a read-only directory has files too").unwrap();
-    // Those that the umask leaves.
+    // These modes survive the umask.
     for mode in [0o400, 0o644, 0o711, 0o755] {
         let path = root.join(format!("{mode:o}"));
         fs::write(&path, "mode").unwrap();
@@ -119,7 +120,7 @@ pub struct Entry {
     contents: Vec<u8>,
 }
 
-/// Everything in a directory, and the directory.
+/// Returns all entries in a directory, and the directory.
 pub fn census(root: &Path) -> Vec<Entry> {
     let mut found = Vec::new();
     let mut waiting = vec![root.to_owned()];
@@ -148,18 +149,18 @@ fn entry(root: &Path, path: &Path) -> Entry {
     }
 }
 
-/// Of a file that may be larger than memory.
+/// Hashes a file that may be larger than memory.
 fn hash(path: &Path) -> [u8; 32] {
     *blake3::Hasher::new().update_reader(File::open(path).unwrap()).unwrap().finalize().as_bytes()
 }
 
-/// Whether both hold the same; says what differs, not everything.
+/// Checks that both hold the same; prints the differences.
 #[track_caller]
 pub fn assert_same(expected: &Path, copy: &Path) {
     assert_same_entries(&census(expected), &census(copy));
 }
 
-/// The same but for times.
+/// Checks the same without times.
 #[track_caller]
 pub fn assert_same_but_times(expected: &Path, copy: &Path) {
     let timeless = |root| -> Vec<Entry> {
@@ -168,7 +169,7 @@ pub fn assert_same_but_times(expected: &Path, copy: &Path) {
     assert_same_entries(&timeless(expected), &timeless(copy));
 }
 
-/// The same where times are whole seconds.
+/// Checks the same where times are whole seconds.
 #[track_caller]
 pub fn assert_same_to_the_second(expected: &Path, copy: &Path) {
     let whole = |root| -> Vec<Entry> {
@@ -178,7 +179,8 @@ pub fn assert_same_to_the_second(expected: &Path, copy: &Path) {
     assert_same_entries(&whole(expected), &whole(copy));
 }
 
-/// The same, of what was found earlier. What a directory lists twice, as GlusterFS may, counts once.
+/// Checks the same for earlier censuses. An entry that a directory lists twice, as GlusterFS may, counts
+/// once.
 #[track_caller]
 pub fn assert_same_entries(expected: &[Entry], copy: &[Entry]) {
     let (expected, copy): (BTreeSet<&Entry>, BTreeSet<&Entry>) =
@@ -188,13 +190,13 @@ pub fn assert_same_entries(expected: &[Entry], copy: &[Entry]) {
     assert!(missing.is_empty() && extra.is_empty(), "missing: {missing:#?}\nextra: {extra:#?}");
 }
 
-/// The names in a directory that carrack gives to what is not complete, journals among it.
+/// Returns carrack's temporary names in a directory, including journals.
 pub fn temporary_names(directory: &Path) -> Vec<PathBuf> {
     let names = fs::read_dir(directory).unwrap().map(|entry| PathBuf::from(entry.unwrap().file_name()));
     names.filter(|name| is_temporary(name)).collect()
 }
 
-/// Whether a path's last name is one of those.
+/// Returns true if a path's last name is one of these.
 pub fn is_temporary(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_bytes().starts_with(b".") && contains(name, b".carrack-"))
 }

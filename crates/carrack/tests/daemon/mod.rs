@@ -1,4 +1,5 @@
-//! A daemon on this host with a site of its own: an authority, exports, clients that speak the protocol themselves.
+//! A daemon on this host with a site of its own: an authority, exports, clients that speak the protocol
+//! directly.
 #![allow(dead_code)] // Each test program uses its part.
 #![allow(clippy::unwrap_used)] // Also in helpers.
 
@@ -23,10 +24,10 @@ use rustix::process::{Pid, Signal, kill_process};
 
 pub const CARRACK: &str = env!("CARGO_BIN_EXE_carrack");
 
-/// With a test that hangs; a busy machine gets its time.
+/// Time after which a test hangs; enough on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// An authority, exports and a configuration, in a directory that is removed in the end.
+/// An authority, exports and a configuration, in a directory that is removed on drop.
 pub struct Site {
     directory: tempfile::TempDir,
     authority: Authority,
@@ -58,14 +59,14 @@ impl Site {
         self.path().join("audit.jsonl")
     }
 
-    /// The lines of the audit log, once there are as many.
+    /// Returns the lines of the audit log, once there are this many.
     pub fn audited(&self, count: usize) -> Vec<serde_json::Value> {
         let read = || fs::read_to_string(self.audit()).unwrap_or_default();
         wait_until(&format!("{count} lines in the audit log"), || read().lines().count() >= count);
         read().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// A configuration: what is special about it before and after what is common.
+    /// Writes a configuration: special parts before and after the common part.
     pub fn write_config(&self, top: &str, exports: &str) -> PathBuf {
         let path = self.path();
         let shown = path.display();
@@ -86,7 +87,7 @@ revoked = ["{shown}/authority/revoked.pem"]
         file
     }
 
-    /// `/data` for alice, `/other` for nobody but carol.
+    /// Returns `/data` for alice, and `/other` for carol only.
     pub fn usual_exports(&self) -> String {
         let shown = self.path().display();
         format!(
@@ -103,7 +104,7 @@ allow = [{{ identity = "carol", read = true }}]
         )
     }
 
-    /// What a client of this name has; made when it is first asked for.
+    /// Returns the credentials of a client of this name, which are made with the first request.
     pub fn identity(&self, name: &str) -> ClientIdentity {
         let path = self.path().join(format!("{name}.pem"));
         if !path.exists() {
@@ -130,7 +131,7 @@ allow = [{{ identity = "carol", read = true }}]
         self.authority.token_signer().unwrap().mint(&grant, SystemTime::now()).unwrap().0
     }
 
-    /// The other end of a control channel.
+    /// Connects to the daemon, and returns the control channel.
     pub fn try_connect(
         &self,
         address: SocketAddr,
@@ -143,7 +144,7 @@ allow = [{{ identity = "carol", read = true }}]
         TlsChannel::client(socket, config, name, Instant::now() + PATIENCE).map_err(|error| error.to_string())
     }
 
-    /// A handshake without an application protocol; what came of it.
+    /// Shakes hands without an application protocol; returns the outcome.
     pub fn connect_as_something_else(&self, address: SocketAddr, name: &str) -> String {
         let cas = Some(fs::read(self.path().join("authority/ca.pem")).unwrap());
         let identity = Some(self.identity(name));
@@ -159,7 +160,7 @@ allow = [{{ identity = "carol", read = true }}]
         self.try_connect(address, Some(self.identity(name))).unwrap()
     }
 
-    /// Copies to or from the daemon as somebody.
+    /// Copies to or from the daemon as a user.
     pub fn copy(
         &self,
         address: SocketAddr,
@@ -192,10 +193,10 @@ allow = [{{ identity = "carol", read = true }}]
     }
 }
 
-/// What is to be copied.
+/// A copy to run.
 pub struct Copy<'a> {
     pub who: Option<&'a str>,
-    /// In the place of a certificate.
+    /// Replaces the user's certificate.
     pub identity: Option<ClientIdentity>,
     pub token: &'a str,
     pub role: Role,
@@ -229,7 +230,7 @@ impl Observer for Unheard {
     fn event(&self, _: &Event) {}
 }
 
-/// What a transfer was refused with; empty if it was not.
+/// Returns the refusal of a transfer; empty without one.
 pub fn refusal(outcome: &Outcome) -> String {
     match &outcome.result {
         Ok(()) => String::new(),
@@ -249,7 +250,7 @@ impl Daemon {
         Daemon::start_as(&mut Command::new(CARRACK), config)
     }
 
-    /// With another command in front of it, such as prlimit.
+    /// Starts the daemon with another command in front, such as prlimit.
     pub fn start_as(command: &mut Command, config: &Path) -> Daemon {
         let mut process = command
             .args(["serve", "--verbose", "--config"])
@@ -277,7 +278,7 @@ impl Daemon {
         self.lines.lock().unwrap().clone()
     }
 
-    /// The first line that contains `text`, once there is one.
+    /// Returns the first line that contains `text`, once there is one.
     pub fn wait_for(&self, text: &str) -> String {
         let find = || self.log().into_iter().find(|line| line.contains(text));
         let deadline = Instant::now() + PATIENCE;
@@ -310,7 +311,7 @@ impl Daemon {
         }
     }
 
-    /// Its children, and whether one of them is a zombie.
+    /// Returns its children, each with true if it is a zombie.
     pub fn children(&self) -> Vec<(i32, bool)> {
         let own = self.process.id().to_string();
         let mut children = Vec::new();
@@ -326,7 +327,7 @@ impl Daemon {
         children
     }
 
-    /// Resident memory, in KiB.
+    /// Returns its resident memory, in KiB.
     pub fn memory_kib(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
@@ -358,7 +359,7 @@ pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Bytes that differ everywhere.
+/// Returns bytes that differ everywhere.
 pub fn noise(len: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut bytes = Vec::with_capacity(len + 8);

@@ -1,4 +1,5 @@
-//! What copies keep of files: trees go there and back and are compared attribute by attribute, and with what rsync keeps.
+//! Metadata that copies keep: trees are copied there and back and compared attribute by attribute, and with
+//! the result of rsync.
 
 mod census;
 mod every_way;
@@ -21,17 +22,17 @@ use crate::common::process::{assert_exit, run, talk};
 use crate::common::{CARRACK, skip};
 use census::differences;
 
-/// An account that owns nothing.
+/// An account that owns no files.
 const NOBODY: u32 = 65_534;
 
-/// Each with the command that makes one. In ext4 values of 64 KiB need inodes of their own.
+/// Each with the command that makes it. In ext4, values of 64 KiB need inodes of their own.
 const FILE_SYSTEMS: [(&str, &[&str]); 3] = [
     ("ext4", &["mkfs.ext4", "-q", "-F", "-O", "ea_inode"]),
     ("xfs", &["mkfs.xfs", "-q"]),
     ("btrfs", &["mkfs.btrfs", "-q"]),
 ];
 
-/// A place on a file system of its own, which ends with it.
+/// A directory on a file system of its own, which is unmounted on drop.
 struct Ground {
     name: &'static str,
     root: tempfile::TempDir,
@@ -53,7 +54,8 @@ impl Ground {
         Some(Ground { name: "tmpfs", root, is_mounted: false })
     }
 
-    /// In a file, made by `make` and mounted by a loop device; nothing, with a printed reason, where that can't be.
+    /// Makes a file system with `make` in an image file, which a loop device mounts; `None`, with a printed
+    /// reason, where that is not possible.
     fn mounted(name: &'static str, make: &[&str]) -> Option<Ground> {
         let root = tempfile::tempdir_in("/var/tmp").unwrap();
         let (image, mount) = (root.path().join("image"), root.path().join("mnt"));
@@ -91,10 +93,10 @@ fn grounds() -> Vec<Ground> {
     Ground::tmpfs().into_iter().chain(mounted).collect()
 }
 
-/// Files, of which [`plant::change_extras`] changes something.
+/// Files that [`plant::change_extras`] changes.
 const CHANGED: [&str; 4] = ["attributes/255-2000000", "attributes/3000-10", "acls/large", "owners/file1"];
 
-/// The summary.
+/// Runs a sync; returns the summary.
 fn sync(options: &[&str], from: &Path, to: &Path) -> serde_json::Value {
     let output = run(Command::new(CARRACK).args(["sync", "--json"]).args(options).arg(from.join("")).arg(to));
     assert_exit(&output, 0);
@@ -124,7 +126,7 @@ fn an_archive_keeps_everything_there_and_back() {
             let output = run(verify.args(["verify", "-aS", "--file-flags"]).arg(from.join("")).arg(to));
             assert_exit(&output, 0);
         }
-        // Once more, over what is there.
+        // A second copy over the existing files.
         copy(&["-a"], &tree.join(""), &back);
         assert_eq!(differences(&tree, &back), [""; 0], "{}", ground.name);
     }
@@ -152,7 +154,7 @@ fn rsync_keeps_no_more() {
     }
 }
 
-/// What changed is an attribute, an ACL, an owner: the contents stay where they are.
+/// Only an attribute, an ACL or an owner changed: the contents are not written again.
 #[test]
 fn a_sync_brings_up_to_date_what_changed_alone() {
     for ground in grounds() {
@@ -177,7 +179,7 @@ fn a_sync_brings_up_to_date_what_changed_alone() {
     }
 }
 
-/// Where a directory gives ACLs to all that is made in it.
+/// The destination's directory gives ACLs to all new entries.
 #[test]
 fn what_a_directory_would_give_is_not_kept() {
     for ground in grounds() {
@@ -231,7 +233,7 @@ fn each_can_be_left_out_and_owners_can_be_given() {
     assert_eq!(differences(&tree, &ground.path("b")).len(), 2, "the group and the attribute");
     assert_eq!(owner(&["-r", "--chown", "nobody:7"], "c"), (NOBODY, 7));
     assert_eq!(owner(&["-a", "--chown", ":8", "--numeric-ids"], "d"), (54_321, 8));
-    // A name that was mistyped is found before anything is copied.
+    // A mistyped name is found before any file is copied.
     for (option, name) in [
         ("--chown=no-such-user", "user 'no-such-user'"),
         ("--chown=:no-such-group", "group 'no-such-group'"),
@@ -248,13 +250,13 @@ fn each_can_be_left_out_and_owners_can_be_given() {
     }
 }
 
-/// As rsync maps them.
+/// The mapping is that of rsync.
 #[test]
 fn owners_become_others_by_rules() {
     let Some(ground) = is_root().then(Ground::tmpfs).flatten() else { return };
     let tree = ground.path("tree");
     fs::create_dir(&tree).unwrap();
-    // root, daemon, bin, nobody; no one has the last two.
+    // root, daemon, bin, nobody; the last two numbers have no account.
     let numbers = [0, 1, 2, NOBODY, 54_321, 54_399];
     for number in numbers {
         let path = tree.join(number.to_string());
@@ -278,7 +280,7 @@ fn owners_become_others_by_rules() {
             })
         };
         let (ours, theirs) = (ground.path(&format!("ours{number}")), ground.path(&format!("theirs{number}")));
-        // The groups of some of these names have other names, or none.
+        // Some of these groups have other names, or none.
         let group_rules = rules.replace("nobody:", "nogroup:").replace(":nobody", ":nogroup");
         copy(&["-r", "--usermap", rules, "--groupmap", &group_rules], &tree, &ours);
         let mut rsync = Command::new("rsync");
@@ -291,7 +293,8 @@ fn owners_become_others_by_rules() {
     }
 }
 
-/// Alone, with names that are files of their own at the destination, and where the first name can't be had.
+/// The names are copied alone, with names that are separate files at the destination, and after a failure of
+/// the first name.
 #[test]
 fn names_of_one_file_stay_together() {
     let root = tempfile::tempdir().unwrap();
@@ -307,17 +310,17 @@ fn names_of_one_file_stay_together() {
     let told = copy(&["-rH"], &tree.join(""), &there);
     assert_eq!(["one", "a/two", "a/b/three"].map(names), [3; 3], "{told}");
     assert_eq!(differences(&tree, &there), [""; 0]);
-    // Other contents under the same names.
+    // The same names have other contents.
     fs::write(tree.join("one"), "other contents").unwrap();
     copy(&["-a", "--checksum", "blake3"], &tree.join(""), &there);
     assert_eq!(differences(&tree, &there), [""; 0]);
 }
 
-/// A hole is neither read nor sent: a file of 1 TB with 1 MiB in it takes no longer than that.
+/// A hole is neither read nor sent: a file of 1 TB with 1 MiB of data takes no longer than the data.
 #[test]
 fn holes_cost_nothing() {
     let data = common::tree::noise(1 << 20);
-    // The small one first: zeros of the large one would fill the machine.
+    // The smaller file comes first: zeros of the large one would fill the machine.
     for size in [1_000_000_000, 1_000_000_000_000] {
         let root = tempfile::tempdir_in("/var/tmp").unwrap();
         let (file, copied) = (root.path().join("file"), root.path().join("copy"));
@@ -328,7 +331,7 @@ fn holes_cost_nothing() {
         copy(&[], &file, &copied);
         let took = began.elapsed();
         println!("{size} bytes with 1 MiB in them: {took:?}");
-        // A terabyte of zeros takes minutes.
+        // A terabyte of zeros would take minutes.
         assert!(took < std::time::Duration::from_secs(60), "{took:?}");
         let found = fs::metadata(&copied).unwrap();
         assert_eq!(found.len(), size);
@@ -339,7 +342,7 @@ fn holes_cost_nothing() {
     }
 }
 
-/// Full bundles have no room for all of their holes; what travels with digests keeps them, too.
+/// Full bundles have no room for all of their holes; files with digests keep them, too.
 #[test]
 fn holes_of_small_files_are_kept_as_far_as_there_is_room() {
     const FILES: usize = 200;
@@ -377,7 +380,7 @@ fn holes_of_small_files_are_kept_as_far_as_there_is_room() {
     assert_eq!(fs::read_to_string(manifest).unwrap().lines().count(), FILES);
 }
 
-/// Who is not root keeps what he may, is told once of the rest, and it is no failure.
+/// A user other than root keeps the permitted metadata, and the rest is reported once and is no failure.
 #[test]
 fn what_may_not_be_set_is_told_once_with_its_count() {
     let Some(ground) = is_root().then(Ground::tmpfs).flatten() else { return };

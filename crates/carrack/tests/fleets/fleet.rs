@@ -1,13 +1,14 @@
-//! A fleet of real processes on hosts of its own, of which some die while it carries two transfers; and its verbs over NATS.
+//! A fleet of real processes on hosts of its own, some of which die while it carries two transfers; and its
+//! commands over NATS.
 //!
 //! | variable | meaning |
 //! | --- | --- |
-//! | `CARRACK_FLEET_GIB` | what the large files are together, in GiB; 8 if nothing is said. With less, chunks are as many and rates lower |
-//! | `CARRACK_ILL` | of the kinds of ill movers those whose names contain this |
+//! | `CARRACK_FLEET_GIB` | GiB of all large files; 8 by default. Less lowers the rates, not the chunks |
+//! | `CARRACK_ILL` | only the kinds of ill movers whose names contain this |
 //! | `CARRACK_BIN` | the program under test, in the place of this build's |
 //!
-//! It needs root, `ip` (iproute2), `unshare`, `nsenter` and `setpriv` (util-linux), a nats-server as testbed/nats finds it, and
-//! memory for what is copied.
+//! It needs root, `ip` (iproute2), `unshare`, `nsenter` and `setpriv` (util-linux), a nats-server as
+//! testbed/nats finds it, and memory for the files.
 
 pub mod data;
 pub mod illness;
@@ -32,17 +33,17 @@ use stage::{Manner, PATIENCE, SITES, Stage, server};
 
 const MIB: u64 = 1 << 20;
 
-/// Slots of each pair.
+/// Bytes of the slots of each pair.
 const BUFFER_BYTES: u64 = 16 * MIB;
 
-/// Of the large files' chunks, for each GiB of them: 256 of it.
+/// Bytes of the large files' chunks, for each GiB: a 256th.
 const CHUNK_BYTES_A_GIB: u64 = 4 * MIB;
 
-/// Of the tree's.
+/// Bytes of the tree's chunks.
 const TREE_CHUNK_BYTES: u64 = MIB;
 
-/// What each pair may move in a second, of the large files for each GiB of them: so slow that there is time for everything that
-/// happens meanwhile.
+/// Bytes per second of each pair, for each GiB of the large files: slow enough for all faults to happen
+/// meanwhile.
 const RATE_A_GIB: u64 = 6 * MIB;
 const TREE_RATE: u64 = 3 * MIB / 4;
 
@@ -52,15 +53,15 @@ const TREE_FILES: u64 = 12_000;
 /// Movers at each site when the transfers begin.
 const MOVERS: u8 = 4;
 
-/// What is beside the large files in memory: the tree twice, what the servers keep, and the movers themselves.
+/// GiB of memory besides the large files: the tree twice, the servers' data, and the movers.
 const BESIDE_GIB: u64 = 3;
 
-/// Past the harness, which keeps the words of tests that pass.
+/// Prints past the test harness, which captures the output of passing tests.
 fn say(words: &str) {
     let _ = writeln!(io::stderr(), "fleet: {words}");
 }
 
-/// GiB of large files: what was asked for, or what there is memory for; nothing if there is hardly any.
+/// Returns the GiB of large files: as asked for, or as the memory allows; `None` if there is hardly any.
 fn large_gib() -> Option<u64> {
     let asked = std::env::var("CARRACK_FLEET_GIB").map_or(8, |text| text.parse().unwrap());
     let memory = fs::read_to_string("/proc/meminfo").unwrap();
@@ -73,14 +74,14 @@ fn large_gib() -> Option<u64> {
     Some(asked.min(most)).filter(|gib| *gib > 0)
 }
 
-/// Two transfers under way, and what was done to those that carry them.
+/// Two running transfers, and the faults of their movers.
 struct Campaign {
     stage: Stage,
-    /// The large files' and the tree's.
+    /// The IDs of the large files' and the tree's transfer.
     ids: [String; 2],
     began: Instant,
     chunk_bytes: u64,
-    /// What those that were hit had taken and no journal had, at most.
+    /// Most bytes that killed movers had taken and no journal had.
     in_flight: u64,
 }
 
@@ -89,7 +90,7 @@ impl Campaign {
         self.ids.each_ref().map(|id| self.stage.record(id))
     }
 
-    /// Both, while both are carried.
+    /// Returns both records, while both transfers run.
     #[track_caller]
     fn running(&self) -> [TransferRecord; 2] {
         let records = self.records();
@@ -99,7 +100,7 @@ impl Campaign {
         records
     }
 
-    /// Does something to the fleet between two moments at which both transfers settle chunks.
+    /// Injects a fault between two moments at which both transfers complete chunks.
     #[track_caller]
     fn hit(&mut self, what: &str, fault: impl FnOnce(&mut Stage)) {
         self.settle_more();
@@ -112,7 +113,7 @@ impl Campaign {
         self.settle_more();
     }
 
-    /// Waits until so many more chunks are settled that some of them were begun meanwhile.
+    /// Waits until enough chunks are complete that some of them were begun meanwhile.
     #[track_caller]
     fn settle_more(&self) {
         let before = self.running();
@@ -124,25 +125,26 @@ impl Campaign {
         });
     }
 
-    /// Notes what a mover may have in flight that is about to be hit: two chunks for each of its pairs, and what is in slots.
+    /// Adds the bytes that a mover may have in flight before a fault: two chunks for each of its pairs, and
+    /// its slots.
     #[track_caller]
     fn note(&mut self, name: &str) {
         let pairs = wait_for_work(&self.stage, name);
         self.in_flight += u64::from(pairs) * (2 * self.chunk_bytes + BUFFER_BYTES);
     }
 
-    /// Bytes that the sinks' links have carried to them.
+    /// Returns the bytes that the sinks' links have carried to them.
     fn received(&self) -> u64 {
         received(&self.stage)
     }
 }
 
-/// How many pairs a mover takes part in; nothing of one that is not listed.
+/// Returns the number of a mover's pairs; `None` if it is not listed.
 fn pairs_of(stage: &Stage, name: &str) -> Option<u32> {
     stage.movers().iter().find(|mover| mover.host == name).map(|mover| mover.pairs)
 }
 
-/// Waits until a mover takes part in some pairs; in how many.
+/// Waits until a mover has pairs; returns their number.
 #[track_caller]
 fn wait_for_work(stage: &Stage, name: &str) -> u32 {
     wait_at_most(PATIENCE, &format!("{name} has work"), || pairs_of(stage, name).filter(|pairs| *pairs > 0))
@@ -153,7 +155,7 @@ fn received(stage: &Stage) -> u64 {
     links.iter().filter(|(name, _)| name.starts_with(SITES[1])).map(|(_, bytes)| bytes).sum()
 }
 
-/// A fleet with its movers, and what it is to carry planted.
+/// Starts a fleet with its movers, and plants its files.
 fn stage_with(gib: u64) -> Option<(Stage, [Planted; 2])> {
     let mut stage = Stage::start(3, (gib + BESIDE_GIB - 1) << 30)?;
     stage.start_manager("manager1");
@@ -177,7 +179,7 @@ fn a_fleet_of_which_some_die_carries_everything() {
     judge(&campaign, &records, &planted, campaign.received() - before);
 }
 
-/// Submits both: one whose ID is printed and that somebody waits for, and one that is waited for at once.
+/// Submits both: the first prints its ID and is waited for by another command, the second waits itself.
 fn begin(mut stage: Stage, gib: u64) -> Campaign {
     let (began, chunk_bytes) = (Instant::now(), gib * CHUNK_BYTES_A_GIB);
     let place = |name: &str| (stage.location(SITES[0], name), stage.location(SITES[1], name));
@@ -233,7 +235,7 @@ fn set_link(stage: &Stage, name: &str, is_up: bool) {
     stage.network.set_link(stage.host(name), is_up);
 }
 
-/// Both as they are when they are over; each ends well for those that wait.
+/// Returns both records at their end; the commands that wait end well.
 fn end(campaign: &mut Campaign) -> [TransferRecord; 2] {
     for name in ["wait", "submit"] {
         let status = campaign.stage.program(name).end(Duration::from_secs(180));
@@ -270,7 +272,8 @@ fn judge(campaign: &Campaign, records: &[TransferRecord; 2], planted: &[Planted;
         shown(received),
         shown(campaign.in_flight)
     ));
-    // What is on its way at a fault has left the source and is in no count; what a sink writes it tells now and then.
+    // Bytes in flight at a fault have left the source and are in no count; a sink reports its written bytes
+    // at intervals.
     let untold = campaign.in_flight;
     assert!(moved + untold >= bytes, "something has moved that nobody has told of");
     assert!(moved.saturating_sub(bytes) <= campaign.in_flight, "too much has moved twice");
@@ -282,7 +285,7 @@ fn judge(campaign: &Campaign, records: &[TransferRecord; 2], planted: &[Planted;
     );
 }
 
-/// Headers, seals, and what is said on NATS, at most.
+/// Returns the most bytes of headers, seals and messages to NATS.
 fn overhead(bytes: u64) -> u64 {
     bytes / 50
 }
@@ -330,7 +333,7 @@ fn a_fleet_is_asked_by_its_verbs() {
     until("it is cleared away", &|record| record.ended_ms.is_some());
     assert_eq!(stage.asked(&["status"]), "no transfers", "it is over");
 
-    // Submitted again it goes on.
+    // Submitted again, it resumes.
     let again = stage.asked(&["submit", "--wait", &from, &to]);
     let record = stage.record(&again);
     assert_eq!((record.state, record.tally.files_done), (TransferState::Done, planted.files));
@@ -342,7 +345,7 @@ fn a_fleet_is_asked_by_its_verbs() {
     assert!(stage.asked(&["status", &again]).contains(&format!("{0} of {0}", planted.files)));
 }
 
-/// Places of the movers that are well, and carry something with every site that has an ill one.
+/// Places of the healthy movers, which are paired with every site of an ill mover.
 const AT_OTHER_ENDS: &[&str] = &["--pairs", "64"];
 
 #[test]
@@ -372,7 +375,7 @@ fn movers_that_are_ill_cost_no_transfer() {
     while patients.iter().any(|patient| !patient.is_over()) {
         let (movers, records) = (stage.movers(), stage.records());
         for patient in &mut patients {
-            // Of the others one wants to know too.
+            // One failure must not hide those of the others.
             let look = AssertUnwindSafe(|| patient.look(&mut stage, &movers, &records, say));
             if catch_unwind(look).is_err() {
                 failed.push(patient.give_up());
@@ -403,7 +406,7 @@ fn a_full_destination_fails_with_the_reason_and_goes_on_when_there_is_room() {
     assert_eq!(record.state, TransferState::Failed);
     assert!(record.reason.contains("No space left"), "{}", record.reason);
     assert!(record.tally.bytes_moved <= 24 * MIB, "it is not sent again and again: {:?}", record.tally);
-    // There is room beneath another mover's directory of that name.
+    // The other mover has room below its directory of that name.
     stage.kill("west1");
     stage.start_mover("west", 2);
     wait_at_most(PATIENCE, "the other mover", || {

@@ -1,4 +1,4 @@
-//! Fleets, and what copies keep of files, also through a fleet.
+//! Fleets, and the metadata that copies keep, also through a fleet.
 #![allow(clippy::unwrap_used)] // Also in helpers.
 
 #[path = "../common/mod.rs"]

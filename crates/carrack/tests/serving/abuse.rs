@@ -1,4 +1,4 @@
-//! What strangers may do to `carrack serve`, and what may come of it: nothing.
+//! Abuse of `carrack serve` by strangers, which must have no effect.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -18,7 +18,7 @@ fn daemon_with(site: &Site, limits: &str) -> Daemon {
     Daemon::start(&site.write_config("", &format!("[limits]\n{limits}\n{}", site.usual_exports())))
 }
 
-/// Whether the other end closes the connection, within the patience of tests.
+/// Returns true if the other end closes the connection within the tests' time limit.
 fn is_closed(stream: &mut TcpStream) -> bool {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     match stream.read(&mut [0; 1]) {
@@ -27,7 +27,7 @@ fn is_closed(stream: &mut TcpStream) -> bool {
     }
 }
 
-/// A connection from another address of this host.
+/// Connects from another address of this host.
 fn from_address(address: [u8; 4], to: SocketAddr) -> TcpStream {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::from((address, 0)).into()).unwrap();
@@ -35,7 +35,7 @@ fn from_address(address: [u8; 4], to: SocketAddr) -> TcpStream {
     socket.into()
 }
 
-/// What a client says first, who has nothing wrong but that he stops there.
+/// Returns the first record of a valid client that stops there.
 fn first_record_of_a_client(site: &Site) -> Vec<u8> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -58,7 +58,7 @@ fn small_copy(site: &Site, address: SocketAddr) -> String {
     said
 }
 
-/// Runs `attack` while a transfer of a few seconds goes on, which has to end well.
+/// Runs `attack` during a transfer of a few seconds, which must end well.
 fn during_a_transfer(site: &Site, daemon: &Daemon, attack: impl FnOnce()) {
     let source = site.path().join("file");
     fs::write(&source, noise(6_000_000)).unwrap();
@@ -100,7 +100,7 @@ fn what_does_not_begin_as_a_carrack_is_closed_without_a_word() {
         stream.write_all(opening).unwrap();
         assert!(is_closed(&mut stream), "{opening:?}");
     }
-    // What is TLS in its first record only costs a process, which ends.
+    // A stream that is TLS only in its first record costs a process, which ends.
     let mut stream = TcpStream::connect(daemon.address).unwrap();
     stream.write_all(b"\x16\x03\x01\x00\x04\x01\x00\x00\x00").unwrap();
     let mut said = Vec::new();
@@ -118,7 +118,7 @@ fn who_is_too_slow_is_closed() {
     let mut silent = TcpStream::connect(daemon.address).unwrap();
     let mut stalled = TcpStream::connect(daemon.address).unwrap();
     stalled.write_all(b"carrackd").unwrap();
-    // Byte by byte: the time that counts is the one since the beginning.
+    // The client sends byte by byte: the time since the beginning counts.
     let mut loris = TcpStream::connect(daemon.address).unwrap();
     for byte in *b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" {
         let _ = loris.write_all(&[byte]);
@@ -128,7 +128,7 @@ fn who_is_too_slow_is_closed() {
     for stream in [&mut silent, &mut stalled, &mut loris] {
         assert!(is_closed(stream));
     }
-    // A whole first record, and then nothing: a process has the same patience.
+    // After a whole first record the client is silent: a process has the same time limit.
     let mut record = vec![0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc];
     record.resize(5 + 512, 7);
     let mut begun = TcpStream::connect(daemon.address).unwrap();
@@ -140,7 +140,7 @@ fn who_is_too_slow_is_closed() {
     assert_eq!(small_copy(&site, daemon.address), "");
 }
 
-/// A client who is known, and then says nothing.
+/// The client is authenticated, and then silent.
 #[test]
 fn who_is_known_and_says_nothing_is_closed_too() {
     let site = Site::new();
@@ -162,7 +162,7 @@ fn thousands_of_silent_connections_disturb_nobody() {
     if count < wanted {
         eprintln!("only {count} connections: {limit:?}");
     }
-    // Bounded, and so many that all of them are kept.
+    // With a low bound of half-open connections, and with one so high that all are kept.
     disturb_nobody(count, 512);
     disturb_nobody(count, 100_000);
 }
@@ -194,7 +194,7 @@ fn one_address_can_not_have_all_there_is() {
         stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
         stream.read(&mut [0; 1]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
     };
-    // The oldest makes room for one more of its own address, and for none of another one.
+    // The oldest connection is closed for a new one of its own address, and for no other address.
     let mut one_more = TcpStream::connect(daemon.address).unwrap();
     assert!(is_closed(&mut silent[0]));
     let mut other = from_address([127, 0, 0, 2], daemon.address);
@@ -220,7 +220,7 @@ fn a_port_scan_does_not_disturb_a_transfer() {
     assert!(daemon.children().is_empty() || site.audited(1).len() == 1);
 }
 
-/// Changes the limit of a process that runs already.
+/// Changes the limit of a running process.
 fn limit_descriptors(daemon: &Daemon, limit: u64) {
     let limit = Rlimit { current: Some(limit), maximum: Some(20_000) };
     rustix::process::prlimit(Some(daemon.pid()), Resource::Nofile, limit).unwrap();
@@ -255,7 +255,7 @@ fn without_descriptors_it_does_not_spin_and_comes_back() {
     let mut silent: Vec<_> = (0..50).map(|_| TcpStream::connect(daemon.address).unwrap()).collect();
     daemon.wait_for("no descriptors left");
     assert!(is_closed(&mut silent[0]), "the oldest makes room");
-    // Not even for one.
+    // There is no descriptor left for a new connection.
     drop(silent);
     wait_until("they are gone", || daemon.descriptors() as u64 == own);
     limit_descriptors(&daemon, own);
@@ -265,7 +265,7 @@ fn without_descriptors_it_does_not_spin_and_comes_back() {
         let stat = fs::read_to_string(format!("/proc/{}/stat", daemon.pid().as_raw_nonzero())).unwrap();
         let words: Vec<u64> =
             stat.rsplit(')').next().unwrap().split_whitespace().filter_map(|w| w.parse().ok()).collect();
-        // utime and stime are the 14th and 15th field, the state is no number.
+        // utime and stime are the 14th and 15th field; the state is no number.
         words[10] + words[11]
     };
     let before = ticks();
@@ -309,7 +309,8 @@ fn a_few_addresses_that_stop_in_their_handshakes_keep_no_other_out() {
         });
         begun.collect()
     };
-    // Two processes of each of four addresses, and many that wait, so that some of those are closed.
+    // Each of four addresses has two processes and many waiting connections, so that some of these are
+    // closed.
     let stalled: Vec<_> = (2..6).flat_map(|host| begin(host, 2)).collect();
     wait_until("all places are taken", || daemon.children().len() == 8);
     let mut waiting: Vec<_> = (2..6).flat_map(|host| begin(host, 15)).collect();
@@ -325,7 +326,7 @@ fn a_few_addresses_that_stop_in_their_handshakes_keep_no_other_out() {
 fn handshakes_wait_for_their_turn() {
     let site = Site::new();
     let daemon = daemon_with(&site, "handshakes = 1\nhandshake_seconds = 60");
-    // TLS stands, and nothing more is said: the only place is taken.
+    // TLS is established, and the client is silent: the only place is taken.
     let first = site.connect(daemon.address, "alice");
     let second = thread::scope(|scope| {
         let second = scope.spawn(|| site.try_connect(daemon.address, Some(site.identity("bob"))).is_ok());

@@ -1,5 +1,6 @@
-//! Clients that attack `carrack serve`, by name, while others copy: each is refused or ended in its way, the daemon lives
-//! and does not grow, nothing outside of the exports changes, and the good transfers notice nothing.
+//! Attacks of clients on `carrack serve`, by name, while others copy: each is refused or ended in its way,
+//! the daemon lives and does not grow, nothing outside of the exports changes, and the good transfers are not
+//! disturbed.
 
 pub mod arena;
 pub mod client;
@@ -20,17 +21,18 @@ use crate::daemon::wait_until;
 use arena::Arena;
 use client::{End, dial_from};
 
-/// A name, how the attack ends (the beginning of an [`End`] in words), and the attack itself. Whoever goes on talking to
-/// an end that has left may lose its last words with the reset: there `closed` stands beside them, behind a bar.
+/// A name, the end of the attack (the beginning of an [`End`] in words), and the attack itself. A client that
+/// sends to a closed connection may lose the last message with the reset: such an attack has `closed` as a
+/// second end, after a bar.
 pub type Attack = (&'static str, &'static str, fn(&Arena) -> End);
 
-/// What the parent may grow by, in KiB: its tables of strangers and sessions, and the allocator's slack.
+/// KiB by which the parent may grow: its tables of strangers and sessions, and the allocator's slack.
 const PARENT_GROWTH_KIB: u64 = 8 << 10;
 
-/// What the process of one session may take, in KiB: 32 MiB of buffers, code, stacks and TLS.
+/// KiB that the process of one session may take: 32 MiB of buffers, code, stacks and TLS.
 const SESSION_KIB: u64 = 128 << 10;
 
-/// Runs an attack, and looks at what it has done.
+/// Runs an attack, and checks its effects.
 fn attacked(arena: &Arena, (name, expected, attack): &Attack) -> Option<String> {
     let began = Instant::now();
     let end = attack(arena).to_string();
@@ -42,7 +44,7 @@ fn attacked(arena: &Arena, (name, expected, attack): &Attack) -> Option<String> 
         .then(|| format!("{name}: {end}, not {expected}"))
 }
 
-/// What the sessions' processes take while something goes on: of the largest one, in KiB.
+/// Returns the memory of the largest session's process while `during` runs, in KiB.
 fn with_largest_session(arena: &Arena, during: impl FnOnce()) -> u64 {
     let (over, largest) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
@@ -105,7 +107,7 @@ fn attackers_are_refused_and_nobody_else_notices() {
     assert!(!arena.daemon.log().iter().any(|line| line.contains("panicked")), "{:#?}", arena.daemon.log());
 }
 
-/// Half-open connections from many addresses, as a botnet would have them.
+/// The connections are half open and from many addresses, like those of a botnet.
 #[test]
 fn a_flood_of_half_open_connections_is_borne() {
     let wanted: usize = std::env::var("CARRACK_HALF_OPEN").map_or(2_000, |count| count.parse().unwrap());

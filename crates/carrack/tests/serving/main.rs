@@ -1,4 +1,4 @@
-//! The daemon, its sessions and those who attack it; the clients are the engine within the test's own process.
+//! The daemon, its sessions and its attackers; the clients are the engine within the test's own process.
 #![allow(clippy::unwrap_used)] // Also in helpers.
 
 #[path = "../common/mod.rs"]

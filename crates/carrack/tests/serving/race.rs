@@ -1,5 +1,5 @@
-//! An attacker swaps directories and links of an export, as fast as the machine can, while others copy to and from it through
-//! `carrack serve`: nothing outside is read, written, or even touched.
+//! An attacker swaps directories and links of an export, as fast as the machine can, while others copy to and
+//! from it through `carrack serve`: nothing outside is read, written, or even touched.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,25 +16,25 @@ use rustix::fs::{CWD, Mode, OFlags, RenameFlags, ResolveFlags, openat2, renameat
 
 use crate::daemon::{Copy, Daemon, Site, noise, wait_until};
 
-/// How long the attack goes on; `CARRACK_RACE_SECONDS` says otherwise.
+/// Duration of the attack; `CARRACK_RACE_SECONDS` overrides it.
 const SECONDS: u64 = 3;
 
-/// What must not come out, wherever it is looked for.
+/// Contents that must not leave, searched in all copies.
 const SECRET: &[u8] = b"the secret that lies beside the export";
 
-/// Directories of the tree that are copied, each with a small and a large file.
+/// Directories of the copied tree, each with a small and a large file.
 const DIRECTORIES: usize = 6;
 
 /// More than one object.
 const LARGE_BYTES: usize = 300_000;
 
-/// What goes in and out of the export at the same time.
+/// The transfers in and out of the export at the same time.
 struct Race {
     site: Site,
     daemon: Daemon,
     over: AtomicBool,
     swaps: AtomicU64,
-    /// Transfers that came to their end, and entries that failed in them.
+    /// Transfers that ended, and failed entries in them.
     transfers: AtomicU64,
     failed: AtomicU64,
 }
@@ -44,7 +44,7 @@ impl Race {
         let site = Site::new();
         let path = site.path();
         for number in 0..DIRECTORIES {
-            // What is copied in, what is copied out, and what lies outside have the same names.
+            // The sources, the export and the outside have the same names.
             for tree in ["source", "data/out", "outside"] {
                 let directory = path.join(format!("{tree}/d{number}/deep"));
                 fs::create_dir_all(&directory).unwrap();
@@ -55,7 +55,7 @@ impl Race {
                 fs::write(directory.join("small"), small).unwrap();
                 fs::write(directory.join("large"), large).unwrap();
             }
-            // Beside every directory a link of the same rank that leads out: relative, whole, and to a file.
+            // Each directory has a link at the same level that leads out: relative, absolute, and to a file.
             for tree in ["data/in", "data/out"] {
                 let evil = path.join(format!("{tree}/evil{number}"));
                 fs::create_dir_all(path.join(tree)).unwrap();
@@ -65,7 +65,7 @@ impl Race {
                 }
             }
         }
-        // Made now, so that the copies need not make it at the same time.
+        // The identity is made now, so that the copies need not make it at the same time.
         site.identity("alice");
         let daemon = Daemon::start(&site.write_config("", &site.usual_exports()));
         let counter = AtomicU64::default;
@@ -73,7 +73,7 @@ impl Race {
         Race { site, daemon, over, swaps: counter(), transfers: counter(), failed: counter() }
     }
 
-    /// Exchanges directories and what is in them with links that lead out, and back.
+    /// Exchanges directories and their entries with links that lead out, and back.
     fn swap(&self) {
         let path = self.site.path();
         for number in (0..DIRECTORIES).cycle() {
@@ -90,7 +90,7 @@ impl Race {
     }
 
     fn exchange(&self, victim: &Path, evil: &Path) {
-        // Twice: what was there comes back, so that the race goes on.
+        // The second exchange restores the entry, so that the race continues.
         for _ in 0..2 {
             if exchange_inside(victim, evil).is_ok() {
                 self.swaps.fetch_add(1, Ordering::Relaxed);
@@ -99,7 +99,7 @@ impl Race {
         }
     }
 
-    /// Copies as long as the attack goes on. What fails is the attacker's doing; what arrives is looked at.
+    /// Copies during the attack. Failures are expected; the arrived files are checked.
     fn copy(&self, role: Role) {
         let path = self.site.path();
         let shown = path.display();
@@ -123,8 +123,8 @@ impl Race {
     }
 }
 
-/// Exchanges two entries whose directories are reached over no link. A victim that appears between the two exchanges
-/// leaves a link in its place; who followed it to the next victim would change what lies outside himself.
+/// Exchanges two entries whose directories are reached over no link. A victim that appears between the two
+/// exchanges leaves a link in its place; following that link to the next victim would change files outside.
 fn exchange_inside(victim: &Path, evil: &Path) -> io::Result<()> {
     let directory_of = |path: &Path| {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -159,7 +159,8 @@ fn everything_in(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Everything outside of the export, as `stat` and `cat` have it; times of reading are not looked at, as this reads too.
+/// Returns all entries outside of the export, as `stat` and `cat` show them; access times are left out, as
+/// this reads too.
 fn outside(site: &Site) -> BTreeMap<PathBuf, String> {
     let describe = |at: PathBuf| {
         let status = fs::symlink_metadata(&at).unwrap();
@@ -202,7 +203,7 @@ fn no_swap_of_links_and_directories_leads_out() {
     assert!(swaps > 100 && transfers > 2, "no race: {swaps} swaps, {transfers} transfers");
     assert!(failed > 0, "nothing was in anybody's way: the race never hit");
     wait_until("all sessions are over", || race.daemon.children().is_empty());
-    // Once it is calm again, everything works.
+    // After the attack everything works.
     let from = race.site.path().join("source").display().to_string();
     let outcome = race.site.copy(race.daemon.address, "alice", Role::Source, &from, "/data/calm");
     assert!(outcome.result.is_ok() && outcome.summary.entries_failed == 0, "{outcome:?}");

@@ -1,4 +1,4 @@
-//! `carrack serve` as its clients and its administrator meet it.
+//! `carrack serve` as its clients and its administrator see it.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -15,7 +15,7 @@ use rustix::process::Signal;
 use crate::daemon;
 use crate::daemon::{CARRACK, Copy, Daemon, PATIENCE, Site, noise, refusal, wait_until};
 
-/// A file of so many bytes in the site's directory; its path.
+/// Writes a file of this many bytes to the site's directory; returns its path.
 fn file(site: &Site, name: &str, len: usize) -> String {
     let path = site.path().join(name);
     fs::write(&path, noise(len)).unwrap();
@@ -26,12 +26,12 @@ fn path(site: &Site, name: &str) -> String {
     site.path().join(name).display().to_string()
 }
 
-/// Where nobody listens, and nobody will but who is told to: the other tests are at 127.0.0.1.
+/// Returns an address without a listener, which no other test uses: they are at 127.0.0.1.
 fn free_address() -> std::net::SocketAddr {
     std::net::TcpListener::bind("127.0.77.1:0").unwrap().local_addr().unwrap()
 }
 
-/// A push that takes so long that things can happen meanwhile.
+/// Returns a push that is slow enough for events to happen meanwhile.
 fn slow_push(source: &str) -> Copy<'_> {
     let scheduling = Scheduling { rate: 2_000_000, ..Scheduling::default() };
     let settings = Settings { scheduling, ..Settings::default() };
@@ -67,7 +67,8 @@ fn data_goes_both_ways_and_the_log_says_so() {
     wait_until("no processes are left", || daemon.children().is_empty());
 }
 
-/// Within its walls a session makes its log on the daemon's flash, and goes without a directory that can't be used.
+/// Within its sandbox a session makes its log on the daemon's flash, and works without a directory that can't
+/// be used.
 #[test]
 fn sessions_have_the_daemons_flash() {
     let site = Site::new();
@@ -131,7 +132,7 @@ fn strangers_do_not_get_in() {
     let foreign = site.try_connect(daemon.address, Some(other.identity("alice")));
     let nobody = site.try_connect(daemon.address, None);
     for stranger in [foreign, nobody] {
-        // TLS 1.3 tells a client only after its own end of the handshake.
+        // TLS 1.3 notifies a client only after its own end of the handshake.
         let peer_says = stranger.map(|channel| {
             let peer = carrack_engine::Peer {
                 channel: carrack_engine::Channel::Tls(Box::new(channel)),
@@ -154,7 +155,7 @@ fn strangers_do_not_get_in() {
     }
     let identity = site.identity("alice");
     site.authority().revoke(&Which::Name("alice".into()), SystemTime::now()).unwrap();
-    // The list counts once the daemon has read it.
+    // The list holds once the daemon has read it.
     assert!(site.try_connect(daemon.address, Some(identity)).is_ok());
     daemon.signal(Signal::HUP);
     daemon.wait_for("reloaded");
@@ -244,7 +245,7 @@ fn quotas_are_kept() {
     );
 }
 
-/// Whoever reads and whoever writes: a client that is asked to be slow need not be.
+/// The rate holds for reading and writing: the daemon does not rely on the client.
 #[test]
 fn a_rate_is_kept_both_ways() {
     let site = Site::new();
@@ -267,7 +268,7 @@ fn a_rate_is_kept_both_ways() {
 fn who_has_no_name_is_refused_and_that_is_in_the_log() {
     let site = Site::new();
     let daemon = Daemon::start(&site.write_config("", &site.usual_exports()));
-    // TLS without carrack's protocol: a client of something else that has a certificate of the same CA.
+    // TLS without carrack's protocol: another program's client with a certificate of the same CA.
     let said = site.connect_as_something_else(daemon.address, "alice");
     let line = &site.audited(1)[0];
     assert_eq!((&line["result"], &line["who"]), (&"refused".into(), &serde_json::Value::Null), "{said}");
@@ -311,7 +312,7 @@ fn a_reload_may_move_the_port_and_the_log() {
     let source = file(&site, "file", 1000);
     let copy = |address| refusal(&site.copy(address, "alice", Role::Source, &source, "/data/file"));
     assert_eq!(copy(left), "");
-    // A client may know of its end before the log does.
+    // A client may see its end before the log does.
     site.audited(1);
     listen([new, kept]);
     fs::rename(site.audit(), path(&site, "old.jsonl")).unwrap();
@@ -510,7 +511,7 @@ fn a_session_is_not_for_people() {
     assert!(output.stdout.is_empty());
 }
 
-/// What the packages bring: everything in the sample can be read, with what is commented out as well.
+/// The packages' sample is valid, also with its commented lines.
 #[test]
 fn the_sample_is_a_configuration() {
     let sample = include_str!("../../../../packaging/carrack.toml");
@@ -590,13 +591,13 @@ fn systemd_may_listen_instead() {
 #[test]
 fn systemd_understands_the_units() {
     let units = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/systemd");
-    // Of a directory where the programs that it names exist.
+    // The units are copied to a directory, with programs that exist.
     let site = tempfile::tempdir().unwrap();
     for name in ["carrack.service", "carrack.socket"] {
         let text = fs::read_to_string(format!("{units}/{name}")).unwrap();
         let unit = site.path().join(name);
         fs::write(&unit, text.replace("/usr/bin/carrack", CARRACK)).unwrap();
-        // The umask is cleared by the engine in other tests of this process.
+        // The engine clears the umask in other tests of this process.
         fs::set_permissions(&unit, fs::Permissions::from_mode(0o644)).unwrap();
     }
     let verified = Command::new("systemd-analyze")

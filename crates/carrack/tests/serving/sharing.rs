@@ -1,4 +1,5 @@
-//! Storage targets that transfers share: a real meta-server, its clients by hand, real copies that ask it, and who is shown.
+//! Storage targets that transfers share: a real meta-scheduler, its clients by hand, real copies that ask it,
+//! and the reports.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -22,15 +23,15 @@ use crate::common::{CARRACK, skip};
 use crate::daemon;
 use crate::daemon::{Copy, Daemon, Site, noise};
 
-/// A daemon that shares targets out, and nothing else unless that is asked for.
+/// A daemon that shares targets out, and has no other task unless asked for.
 struct Sharer {
-    // Dropped first: it writes into the place.
+    // The daemon is dropped first: it writes into the directory.
     daemon: Option<Serving>,
     place: TempDir,
 }
 
 impl Sharer {
-    /// `classes` goes into the table of classes, `more` before everything.
+    /// Starts a daemon; `classes` goes into the table of classes, `more` before everything.
     fn started(classes: &str, more: &str) -> Sharer {
         let mut sharer = Sharer { place: tempfile::tempdir().unwrap(), daemon: None };
         let socket = sharer.path("socket").display().to_string();
@@ -49,7 +50,7 @@ impl Sharer {
         SocketExchange::new(&self.path("socket"))
     }
 
-    /// Writes the configuration anew, and has it be read.
+    /// Writes the configuration anew, and reloads it.
     fn change(&self, text: &str) {
         fs::write(self.path("carrack.toml"), text).unwrap();
         self.daemon.as_ref().unwrap().signal(Signal::HUP);
@@ -70,7 +71,7 @@ impl Sharer {
         run(Command::new(CARRACK).arg("targets").args(words).arg("--socket").arg(self.path("socket")))
     }
 
-    /// What `carrack targets --json` says.
+    /// Returns the output of `carrack targets --json`.
     #[track_caller]
     fn targets(&self, words: &[&str]) -> Vec<Value> {
         let output = self.show(&[&["--json"], words].concat());
@@ -78,13 +79,13 @@ impl Sharer {
         common::process::json(&output)
     }
 
-    /// Whether temporary files lie on something that others could use too.
+    /// Returns true if temporary files lie on storage that others could use too.
     fn is_of_use(&self) -> bool {
         let shown = self.show(&[self.place.path().to_str().unwrap()]);
         shown.status.success() || !String::from_utf8_lossy(&shown.stderr).contains("lies on nothing")
     }
 
-    /// Somebody who has a target, once there is somebody.
+    /// Waits for the holder of a target.
     #[track_caller]
     fn wait_for_holder(&self) -> Value {
         wait_for("somebody has a target", || {
@@ -110,7 +111,7 @@ fn one_has_it_the_other_waits_and_everybody_sees_that() {
     assert_eq!(held.grants.len(), 1, "{held:?}");
     let waits = second.exchange(&asking("b", 1, "", "lfs01/OST0007")).unwrap();
     assert_eq!((waits.grants.len(), waits.epoch), (0, held.epoch), "{waits:?}");
-    // Whose turn it is changes within half a second, which the command may take to begin.
+    // The turn changes within half a second, which the command may take to begin.
     let mut number = 1;
     wait_for("one has it and the other waits", || {
         number += 1;
@@ -129,7 +130,7 @@ fn one_has_it_the_other_waits_and_everybody_sees_that() {
     let table = String::from_utf8(sharer.show(&[]).stdout).unwrap();
     assert!(table.starts_with("TARGET") && table.contains("lfs01/OST0007"), "{table}");
 
-    // Another start is another epoch, and the connection is made again by itself.
+    // Another start has another epoch, and the client connects again on its own.
     sharer.signal(Signal::KILL);
     assert!(first.exchange(&asking("a", number + 1, "", "lfs01/OST0007")).is_err());
     sharer.start();
@@ -159,7 +160,7 @@ fn a_class_that_is_not_for_you_is_as_none() {
     assert!(refused.to_string().contains("a client's name"), "{refused}");
 }
 
-/// The epoch of a meta-server that has no class urgent.
+/// Returns the epoch of a meta-scheduler without the class urgent.
 #[track_caller]
 fn epoch_without_class(exchange: &SocketExchange) -> u64 {
     let answer = exchange.exchange(&asking("a", 1, "urgent", "fs/x")).unwrap();
@@ -220,7 +221,7 @@ fn what_is_not_there_is_told() {
     let submit = run(Command::new(CARRACK).args(["submit", "--server", &server, "local:/a", "local:/b"]));
     assert_exit(&submit, 3);
     assert_says(&submit, &["keeps no queue"]);
-    // The queue's socket answers for both, that of sharing for itself.
+    // The queue's socket serves both, that of sharing only itself.
     let both = Sharer::started("", queue);
     let shown = run(Command::new(CARRACK).args(["targets", "--socket"]).arg(both.path("queue.sock")));
     assert_exit(&shown, 0);
@@ -231,7 +232,7 @@ fn what_is_not_there_is_told() {
     let listed = run(Command::new(CARRACK).args(["cancel", "--server", &server, "0123456789abcdef"]));
     assert_says(&listed, &["keeps no queue"]);
     drop(both);
-    // Without [sharing] nobody is granted anything.
+    // Without [sharing] there are no grants.
     let place = tempfile::tempdir().unwrap();
     let text = queue.replace("PLACE", &place.path().display().to_string());
     fs::write(place.path().join("carrack.toml"), text).unwrap();
@@ -269,12 +270,12 @@ fn a_copy_asks_and_gives_everything_back() {
     assert!(asking.wait().unwrap().success());
     assert!(fs::read(sharer.path("big")).unwrap() == fs::read(sharer.path("copied")).unwrap());
     assert!(sharer.targets(&[]).iter().all(|target| target["holders"] == Value::Array(Vec::new())));
-    // Who is told not to ask does not.
+    // A client with sharing off does not ask.
     let mut alone = copy("off", "alone");
     sleep(Duration::from_millis(700));
     assert!(sharer.targets(&[]).iter().all(|target| target["holders"] == Value::Array(Vec::new())));
     assert!(alone.wait().unwrap().success());
-    // One that was named and is not there is told of, and the copy goes on.
+    // A named socket without a listener is reported, and the copy continues.
     let mut lonely = Command::new(CARRACK);
     lonely.args(["cp", "--verbose", "--bwlimit", "6MB", "--sharing"]).arg(sharer.path("nobody"));
     let lonely = run(lonely.arg(sharer.path("big")).arg(sharer.path("lonely")));
@@ -299,7 +300,7 @@ fn the_copies_of_a_queue_ask_its_own_daemon() {
     assert!(submitted.wait().unwrap().success());
 }
 
-/// Behind its walls a session of the daemon's still reaches the meta-server, and tells what its client is of.
+/// Within its sandbox a session of the daemon reaches the meta-scheduler, and sends its client's class.
 #[test]
 fn sessions_of_the_daemon_ask_too() {
     let site = Site::new();
@@ -313,7 +314,7 @@ fn sessions_of_the_daemon_ask_too() {
     if !show(&[site.path().to_str().unwrap()]).status.success() {
         return skip("temporary files lie in memory");
     }
-    // Who reads has work that waits all the time.
+    // A source always has waiting work.
     fs::write(site.path().join("data/big"), noise(12 << 20)).unwrap();
     let destination = site.path().join("copied").display().to_string();
     let scheduling = Scheduling { rate: 6_000_000, ..Scheduling::default() };

@@ -1,5 +1,6 @@
-//! The pages of docs/: the commands of their runnable blocks (`console run`), and that the book has them all. What a block needs that its readers have
-//! stands before it in a comment, `<!-- run`, a command a line. Any host is this one, and `$PAGE` is the page.
+//! The pages of docs/: runs the commands of their runnable blocks (`console run`), and checks that the book
+//! has all pages. A block's preparations, which its readers have made already, precede it in a comment, `<!--
+//! run`, with one command a line. Every host name stands for this host, and `$PAGE` is the page.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,10 +20,11 @@ const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs");
 /// The port that pages have daemons listen on.
 const PORT: &str = "7512";
 
-/// Many times what a page takes on a slow machine.
+/// Many times the time of a page on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A page's runnable commands as a script: what follows `$ `, and `> ` where a command goes on; and what prepares them.
+/// Returns a page's runnable commands as a script: the text after `$ `, and after `> ` where a command
+/// continues; and the preparations.
 fn script(page: &str) -> String {
     let mut script = String::new();
     let (mut inside, mut is_comment) = (false, false);
@@ -44,17 +46,18 @@ fn script(page: &str) -> String {
     script
 }
 
-/// What a page started; dropped, it is killed.
+/// The processes of a page, which are killed on drop.
 struct Group(Pid);
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // It can only fail where nobody is left.
+        // It fails only for a group without processes.
         let _ = kill_process_group(self.0, Signal::KILL);
     }
 }
 
-/// In an empty directory that is the home, too; it ends at the first command that fails, and what it started ends with it.
+/// Runs a script in an empty directory that is the home, too. It ends at the first command that fails,
+/// together with its processes.
 fn run(script: &str, page: &Path) -> Output {
     let home = tempfile::tempdir().unwrap();
     let port = free_port().to_string();

@@ -1,4 +1,5 @@
-//! Copies in environments that give a process less than usual: no home, small limits, little memory, a full destination.
+//! Copies in environments that give a process less than usual: no home, small limits, little memory, a full
+//! destination.
 
 use std::ffi::OsString;
 use std::fs;
@@ -17,7 +18,7 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// A small tmpfs, which ends with it.
+/// A small tmpfs, which is unmounted on drop.
 struct Mount(PathBuf);
 
 impl Mount {
@@ -38,7 +39,7 @@ impl Drop for Mount {
     }
 }
 
-/// A memory cgroup, of either version; nothing, with a printed reason, where none can be made.
+/// A memory cgroup, of either version; `None`, with a printed reason, where none can be made.
 struct MemoryGroup(PathBuf);
 
 impl MemoryGroup {
@@ -56,7 +57,7 @@ impl MemoryGroup {
         limited.inspect_err(|error| skip(&format!("no memory cgroup: {error}"))).ok()
     }
 
-    /// The command, which enters it first.
+    /// Returns the command, which enters the group first.
     fn around(&self, command: &Command) -> Command {
         shell("echo $$ >\"$GROUP/cgroup.procs\"", command, &[("GROUP", self.0.as_os_str().to_owned())])
     }
@@ -68,7 +69,7 @@ impl Drop for MemoryGroup {
     }
 }
 
-/// The command behind words of a shell, such as `ulimit`.
+/// Returns the command after words of a shell, such as `ulimit`.
 fn shell(words: &str, command: &Command, environment: &[(&str, OsString)]) -> Command {
     let mut around = Command::new("sh");
     around.args(["-c", &format!("{words} && exec \"$0\" \"$@\"")]).arg(command.get_program());
@@ -120,7 +121,7 @@ fn a_home_that_is_not_the_users_is_left_alone() {
     assert_eq!(fs::metadata(&theirs).unwrap().uid(), 4242);
 }
 
-/// As `su` leaves it, and an image that starts as another user.
+/// This is the state after `su`, and in an image that starts as another user.
 #[test]
 fn a_home_that_may_not_be_entered_is_left_alone() {
     let world = World::new();
@@ -154,7 +155,7 @@ fn a_home_that_may_not_be_entered_is_left_alone() {
     }
 }
 
-/// Something is done and something failed, whichever way it went, and the summary has what is done.
+/// A part is done and a part failed in every direction of copying, and the summary counts the done part.
 #[test]
 fn a_full_destination_is_a_partial_copy() {
     let world = World::new();
@@ -169,7 +170,7 @@ fn a_full_destination_is_a_partial_copy() {
         ("c", &["cp", "-r", "--remote-carrack", CARRACK, "tree"]),
     ] {
         let far = if name == "c" { "host:" } else { "" };
-        // Which of the files come first is chance: at some attempt small ones are complete.
+        // The order of the files is chance: in some attempt small ones are complete.
         let is_partial = (0..8).any(|attempt| {
             let Some(mount) = Mount::new(world.near(&format!("{name}{attempt}")), "size=24m") else {
                 return true;
@@ -187,7 +188,7 @@ fn a_full_destination_is_a_partial_copy() {
     }
 }
 
-/// A shell that limits the process first.
+/// Runs carrack from a shell that limits the process first.
 fn limited(world: &World, limit: &str, arguments: &[&str]) -> Output {
     let mut command = shell(limit, &world.command(arguments), &[]);
     run(&mut command)
@@ -199,7 +200,7 @@ fn a_file_beyond_the_size_limit_fails_alone() {
     fs::create_dir(world.near("tree")).unwrap();
     fs::write(world.near("tree/small"), "small").unwrap();
     fs::write(world.near("tree/large"), vec![7; 3_000_000]).unwrap();
-    // In blocks of 512 bytes.
+    // The limit is in blocks of 512 bytes.
     let output = limited(&world, "ulimit -f 2000", &["cp", "-r", "--no-journal", "--json", "tree", "copy"]);
     assert_exit(&output, 1);
     let events = json(&output);
@@ -237,7 +238,7 @@ fn small_limits_are_kept_to() {
     );
 }
 
-/// Large files in many directories.
+/// Plants large files in many directories.
 fn plant_wide(tree: &Path) {
     let large = noise(1_200_000);
     for number in 0..60 {
@@ -248,7 +249,7 @@ fn plant_wide(tree: &Path) {
     }
 }
 
-/// More levels than may be open.
+/// Plants more levels than there are descriptors.
 fn plant_deep(tree: &Path) {
     let mut deep = tree.join("deep");
     for level in 0..300 {
@@ -258,7 +259,7 @@ fn plant_deep(tree: &Path) {
     }
 }
 
-/// Of both ends in one process, and of the other one alone. The hard limit is the one that can't be raised.
+/// The limit holds for both ends in one process, and for the other end alone. The hard limit can't be raised.
 #[test]
 fn few_descriptors_are_enough() {
     let world = World::new();
@@ -340,7 +341,7 @@ fn without_proc_the_copy_works_all_the_same() {
     assert_same(&world.near("tree"), &world.near("copy"));
 }
 
-/// Here and over ssh, alone and among others.
+/// On this host and over ssh, alone and among others.
 #[test]
 fn a_source_that_is_no_file_is_a_failure() {
     let world = World::new();
@@ -369,7 +370,7 @@ fn a_source_that_is_no_file_is_a_failure() {
     }
     // Within a tree it is left out, as before.
     assert_exit(&world.copy(&["-r", "--exclude", "/to", "./", "host:tree"]), 0);
-    // With what makes it anew it is no failure.
+    // With the option that makes it anew it is no failure.
     assert_exit(&world.copy(&["--specials", "pipe", "host:made"]), 0);
     assert!(fs::metadata(world.far("made")).unwrap().mode() & 0o170000 == 0o010000);
 }
@@ -389,11 +390,11 @@ fn far_patterns_are_expanded_at_the_far_end() {
     names.sort();
     assert_eq!(names, ["a.dat", "b.dat", "sub.dat"]);
     assert!(world.near("to/sub.dat/f").exists());
-    // A name as it stands comes first.
+    // A literal name takes precedence.
     fs::write(world.far("run 1/[c].txt"), "itself").unwrap();
     assert_exit(&world.copy(&["host:run 1/[c].txt", "to/"]), 0);
     assert!(world.near("to/[c].txt").exists() && !world.near("to/c.txt").exists());
-    // Two of them have no room in a file.
+    // Two files can't become a single one.
     let output = world.copy(&["host:run 1/[ab].dat", "file"]);
     assert_exit(&output, 0);
     assert!(world.near("file/a.dat").exists() && world.near("file/b.dat").exists());
@@ -421,7 +422,7 @@ fn the_far_carrack_may_be_behind_another_command() {
         let to = format!("copy {number}");
         let output = world.run(&["cp", "--remote-carrack", far, "a b", &format!("host:{to}")]);
         assert_exit(&output, 0);
-        // The stand-in is no ssh, which would check what goes through it.
+        // The stand-in is not ssh, which would check the integrity of its stream.
         assert_says(&output, &["checked with xxh3"]);
         assert!(world.far(&to).exists(), "{far}");
     }

@@ -1,4 +1,4 @@
-//! One command from its start to its end: faults meet it, and it may not take for ever.
+//! One command from its start to its end: faults hit it, and it must not hang.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -17,33 +17,33 @@ use super::promises::RETRIES;
 use super::set::Set;
 use super::stage::Stage;
 
-/// More than any command here takes, whatever happens to it.
+/// More than any command takes here, with any faults.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// While nothing limits how long a command waits for what never comes, a user would end it.
+/// Time after which a user would end a command that waits without a limit for a reply that never comes.
 const USERS_PATIENCE: Duration = Duration::from_secs(3);
 
-/// Processes of an attempt that has ended are gone after this.
+/// Time after which the processes of an ended attempt are gone.
 const FAREWELL: Duration = Duration::from_secs(15);
 
 const TICK: Duration = Duration::from_millis(5);
 
-/// What takes part is looked for in every so many ticks.
+/// Ticks between two searches for the processes of the attempt.
 const CENSUS_TICKS: usize = 10;
 
-/// How a command ended.
+/// The end of a command.
 pub struct Ended {
     pub status: ExitStatus,
     pub seconds: f64,
-    /// Bytes through the network; within one host, written.
+    /// Bytes through the network; within one host, written bytes.
     pub moved: u64,
-    /// It did not end by itself, and that is its fault.
+    /// True if it was killed because it hung, which is its fault.
     pub hung: bool,
-    /// It did not end by itself, and nobody promised that.
+    /// True if it was killed while it waited, without a promise to end.
     pub given_up: bool,
     /// The faults that hit it.
     pub hits: Vec<Fault>,
-    /// Whether one of them came before the session stood.
+    /// True if a fault hit before the session was established.
     pub hit_early: bool,
     pub stdout: String,
     pub stderr: String,
@@ -55,27 +55,27 @@ pub struct Attempt<'a> {
     pub stage: &'a mut Stage,
     pub set: &'a mut Set,
     pub injector: &'a mut Injector,
-    /// Processes that took part, to see them end.
+    /// Processes of the attempt, whose end is awaited.
     pub seen: &'a mut BTreeSet<i32>,
 }
 
-/// A command under way; dropped, it is killed.
+/// A running command, which is killed on drop.
 struct Command(Child);
 
 impl Drop for Command {
     fn drop(&mut self) {
-        // It can only fail for a process that has ended.
+        // It fails only for a process that has ended.
         let _ = self.0.kill().and_then(|()| self.0.wait());
     }
 }
 
-/// What is known of a command under way.
+/// The state of a running command.
 struct Watch {
     caller: i32,
     began: Instant,
     connected: Option<Instant>,
     ticks: usize,
-    /// Of the network and of the injector, at the beginning.
+    /// Counters of the network and of the injector at the beginning.
     moved_before: u64,
     hits_before: usize,
     /// Bytes that the caller wrote.
@@ -150,7 +150,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// Bytes, in this attempt.
+    /// Returns the bytes moved in this attempt.
     fn moved(&self, watch: &Watch) -> u64 {
         match self.plan.way.is_far() {
             true => self.stage.network.moved() - watch.moved_before,
@@ -175,13 +175,13 @@ impl Attempt<'_> {
         self.seen.extend(self.stage.processes(Part::Far, caller));
     }
 
-    /// With a fault that stalls it, and nothing that notices.
+    /// Returns true if a fault stalls the command, and it has no limit to notice that.
     fn user_gives_up(&self, hits: &[Fault], began: Instant) -> bool {
         let patience = USERS_PATIENCE + Duration::from_secs_f64(self.plan.expected_s() * 3.0);
         !RETRIES && hits.iter().any(|fault| fault.may_stall()) && began.elapsed() > patience
     }
 
-    /// What each thread waits for in the kernel.
+    /// Records the kernel's wait channel of each thread.
     fn note_where_it_hangs(&self, caller: i32) {
         let mut text = String::new();
         for pid in [vec![caller], self.stage.processes(Part::Far, caller)].concat() {
@@ -196,12 +196,12 @@ impl Attempt<'_> {
                 ));
             }
         }
-        // For people; without it they know less.
+        // The record is for people, and not essential.
         let _ = fs::write(self.stage.path(&format!("attempt-{}.threads", self.number)), text);
     }
 }
 
-/// Waits until none of them is there; those that stay.
+/// Waits until all these processes are gone; returns those that stay.
 pub fn await_end(seen: &BTreeSet<i32>) -> Vec<i32> {
     let deadline = Instant::now() + FAREWELL;
     loop {
@@ -218,7 +218,7 @@ impl Ended {
         self.status.code() == Some(0)
     }
 
-    /// What is wrong with its end itself.
+    /// Returns the problems of the end itself.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         let was_killed = self.given_up || self.hits.contains(&Fault::Kill(Part::Caller));
@@ -228,7 +228,7 @@ impl Ended {
                 problems.push(format!("ended with {code}, but said {:?}", self.summary_code()));
             }
             (Some(0 | 1 | 3), _) => {}
-            // Its session ends as if the user had interrupted it.
+            // Its session ends as after an interruption by the user.
             (Some(130), _) if !RETRIES && self.hits.contains(&Fault::Kill(Part::Daemon)) => {}
             (Some(code), _) => problems.push(format!("ended with {code}")),
             (None, Some(9)) if was_killed => {}
@@ -240,7 +240,7 @@ impl Ended {
         problems
     }
 
-    /// What the last line says.
+    /// Returns the exit code in the last line.
     fn summary_code(&self) -> Option<i32> {
         let last: serde_json::Value = serde_json::from_str(self.stdout.lines().last()?).ok()?;
         (last["event"] == "summary").then(|| last["exit_code"].as_i64())?.map(|code| code as i32)

@@ -20,26 +20,26 @@ use super::shim::Shim;
 use super::stage::Stage;
 use super::verdict::{self, Verdict};
 
-/// Beyond one for each fault.
+/// Attempts beyond one for each fault.
 const ATTEMPTS_MAX: usize = 12;
 
-/// So often somebody in a hurry repeats a command at once.
+/// Number of times that a user in a hurry repeats a command at once.
 const HURRIED_MAX: usize = 3;
 
-/// Before the next command, if nobody is in a hurry.
+/// The pause before the next command of a user without hurry.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Frames, handshakes, tables: of what is moved.
+/// Frames, handshakes and tables, as a part of the moved bytes.
 const OVERHEAD: f64 = 0.05;
 const OVERHEAD_BYTES: u64 = 1 << 20;
 
-/// What may have left one end, and not be in the other's slots: sockets' buffers and this network's.
+/// Bytes in flight outside the slots: sockets' buffers and this network's.
 const UNDER_WAY_BYTES: u64 = 16 << 20;
 
 /// One group commit (`--durability group`).
 const GROUP_BYTES: u64 = 64 << 20;
 
-/// What came of one run.
+/// The outcome of one run.
 #[derive(Default)]
 struct Report {
     attempts: usize,
@@ -51,9 +51,9 @@ struct Report {
     lost: Vec<String>,
     leftovers: Vec<PathBuf>,
     journals: Vec<PathBuf>,
-    /// What else went wrong.
+    /// Other problems.
     problems: Vec<String>,
-    /// The directory, if somebody should look into it.
+    /// The directory, kept for inspection.
     kept: Option<PathBuf>,
 }
 
@@ -74,7 +74,7 @@ impl Report {
     }
 }
 
-/// The sums.
+/// The sums of a campaign.
 #[derive(Default)]
 pub struct Figures {
     pub runs: u64,
@@ -113,7 +113,7 @@ impl Figures {
         self.faults.values().sum()
     }
 
-    /// For scripts.
+    /// Returns the sums for scripts.
     pub fn json(&self) -> serde_json::Value {
         serde_json::json!({
             "runs": self.runs, "failed_seeds": self.failed, "resumed": self.resumed, "commands": self.attempts,
@@ -124,7 +124,7 @@ impl Figures {
     }
 }
 
-/// Faults that a table has on one line.
+/// Returns the name under which a table counts faults.
 fn group(fault: Fault) -> String {
     match fault {
         Fault::Kill(part) => format!("SIGKILL of {part:?}").to_lowercase().replace("sigkill", "SIGKILL"),
@@ -162,7 +162,7 @@ impl fmt::Display for Figures {
     }
 }
 
-/// Past the harness, which keeps the words of tests that pass.
+/// Prints past the test harness, which captures the output of passing tests.
 pub fn say(words: &str) {
     let _ = writeln!(io::stderr(), "{words}");
 }
@@ -240,7 +240,7 @@ fn run(plan: &Plan, shim: &Shim) -> Report {
     report
 }
 
-/// The same command until it succeeds.
+/// Repeats the same command until it succeeds.
 fn type_until_done(
     plan: &Plan,
     stage: &mut Stage,
@@ -259,7 +259,7 @@ fn type_until_done(
         report.problems.extend(ended.problems().into_iter().map(of_attempt));
         report.problems.extend(unkept_promise(plan, &ended).map(of_attempt));
         if ended.is_success() {
-            // The far end may still be taking its journal away.
+            // The far end may still be removing its journal.
             stage.network.sever();
             await_end(seen);
             report.add(verdict::after(set, &stage.sink(), number).unwrap());
@@ -278,10 +278,10 @@ fn type_until_done(
     report.problems.push(problem);
 }
 
-/// Between two commands.
+/// Waits between two commands.
 fn settle(plan: &Plan, number: usize, stage: &Stage, seen: &BTreeSet<i32>, report: &mut Report) {
     if plan.hurries {
-        // A far end that nobody told may hold its journal until it has heard nothing for the stall timeout.
+        // A far end that was not notified may hold its journal until the stall timeout.
         return if number > HURRIED_MAX {
             thread::sleep(PAUSE)
         };
@@ -292,7 +292,8 @@ fn settle(plan: &Plan, number: usize, stage: &Stage, seen: &BTreeSet<i32>, repor
     thread::sleep(PAUSE);
 }
 
-/// Once its session stands, a command that may try again survives whatever happens to the network and to the others.
+/// Once its session is established, a command with retries survives all faults of the network and of other
+/// processes.
 fn unkept_promise(plan: &Plan, ended: &Ended) -> Option<String> {
     let retries = plan.options.windows(2).any(|pair| pair[0] == "--retry" && pair[1] != "0");
     let is_promised = RETRIES && retries && !ended.hits.is_empty() && !ended.hit_early;
@@ -301,8 +302,8 @@ fn unkept_promise(plan: &Plan, ended: &Ended) -> Option<String> {
         .then(|| format!("ended with {:?} in spite of --retry, by {:?}", ended.status.code(), ended.hits))
 }
 
-/// For each interruption the slots of both ends, what was under way, and one group commit. A file that its storage failed
-/// starts again.
+/// Each interruption may cost the slots of both ends, the bytes in flight, and one group commit. A file with
+/// a storage error starts again.
 fn check_what_moved(plan: &Plan, report: &mut Report) {
     let group = GROUP_BYTES.min(plan.rate);
     let each = 2 * plan.buffer_bytes + UNDER_WAY_BYTES + group;

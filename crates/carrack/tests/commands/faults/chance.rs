@@ -1,4 +1,4 @@
-//! Chance that comes from a seed: the same seed, the same run.
+//! Chance from a seed: the same seed gives the same run.
 
 use std::ops::RangeInclusive;
 
@@ -22,7 +22,7 @@ impl Chance {
         range.start() + self.number() % (range.end() - range.start() + 1)
     }
 
-    /// From 0 to 1.
+    /// Returns a number from 0 to 1.
     pub fn fraction(&mut self) -> f64 {
         (self.number() >> 11) as f64 / (1_u64 << 53) as f64
     }

@@ -1,4 +1,4 @@
-//! Storage that fails when it is told to: the double of `testbed/storage`, under one end of a run.
+//! Storage that fails on request: the double of `testbed/storage`, under one end of a run.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -7,10 +7,10 @@ use std::process::{Command, Stdio};
 
 use crate::common::CARRACK;
 
-/// Should the test program be killed, it ends by itself.
+/// Time after which it ends on its own, if the test program was killed.
 const LIFETIME_S: &str = "600";
 
-/// A mounted double; dropped, it ends.
+/// A mounted double, which ends on drop.
 pub struct Double {
     /// Its own directory; the mount is `mnt` in it.
     at: PathBuf,
@@ -26,13 +26,13 @@ impl Drop for Double {
 }
 
 impl Double {
-    /// Every read comes to it; what is written too.
+    /// Mounts a double that gets every read, also of data just written.
     pub fn mount(at: &Path) -> Result<Double, String> {
         script(&["up"], at, &["--direct"])?;
         Ok(Double { at: at.to_owned() })
     }
 
-    /// In the words of `docs/testing-faults.md`; its answer.
+    /// Sends a request in the form of `docs/testing-faults.md`; returns the reply.
     pub fn ask(&self, line: &str) -> String {
         let mut stream = UnixStream::connect(self.at.join("control")).unwrap();
         writeln!(stream, "{line}").unwrap();
@@ -41,7 +41,7 @@ impl Double {
         answer.strip_suffix("ok\n").unwrap_or_else(|| panic!("{line}: {answer}")).to_owned()
     }
 
-    /// How often its rules hit.
+    /// Returns the hits of its rules.
     pub fn hits(&self) -> u64 {
         let report = self.ask("rules");
         let hits = report.lines().filter_map(|line| line.rsplit_once(" hits="));
@@ -49,7 +49,7 @@ impl Double {
     }
 }
 
-/// Why there can't be one, in words.
+/// Returns the reason why there can't be a double, in words.
 pub fn missing() -> Option<String> {
     let place = tempfile::tempdir().unwrap();
     Double::mount(&place.path().join("double")).err()
@@ -61,7 +61,7 @@ fn script(action: &[&str], at: &Path, options: &[&str]) -> Result<(), String> {
     command.args(action).arg(at).args(options).stdin(Stdio::null());
     command.env("CARRACK_TESTBED_LIFETIME_S", LIFETIME_S);
     if std::env::var_os("CARRACK_TESTBED_STORAGE").is_none() {
-        // It is built beside the command.
+        // The double is built into the command's directory.
         command.env("CARRACK_TESTBED_STORAGE", Path::new(CARRACK).with_file_name("carrack-testbed-storage"));
     }
     let output = command.output().map_err(|error| format!("{}: {error}", script.display()))?;

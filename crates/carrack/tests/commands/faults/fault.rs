@@ -1,9 +1,9 @@
-//! What can happen to those who copy.
+//! The faults that can hit a copy.
 
 use super::chance::Chance;
 use super::plan::Way;
 
-/// A process that takes part.
+/// A process of the copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     Caller,
@@ -15,7 +15,7 @@ pub enum Part {
     Ssh,
 }
 
-/// Which connections a fault of the network meets.
+/// The connections that a fault of the network hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     Control,
@@ -24,7 +24,7 @@ pub enum Reach {
     All,
 }
 
-/// What somebody does to a source file while it is copied.
+/// A change of a source file while it is copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Edit {
     /// Other bytes in the middle.
@@ -32,7 +32,7 @@ pub enum Edit {
     Append,
     Truncate,
     Delete,
-    /// Another inode with another content, of the same size and modification time.
+    /// Another inode with other content, of the same size and modification time.
     Replace,
 }
 
@@ -40,43 +40,43 @@ pub enum Edit {
 pub enum Fault {
     /// SIGKILL.
     Kill(Part),
-    /// SIGSTOP, and SIGCONT after so many milliseconds.
+    /// SIGSTOP, and SIGCONT after this number of milliseconds.
     Stop(Part, u64),
     /// Both peers get a reset.
     Reset(Reach),
     /// Both peers see the end of the stream.
     Close(Reach),
-    /// What goes in one direction (towards the end that listens, or back) is never seen again, and nobody is told.
+    /// Data in one direction (towards the listener, or back) is lost without a notice to either peer.
     HalfOpen(Reach, Towards),
-    /// The same in both directions.
+    /// Data in both directions is lost.
     Silence(Reach),
-    /// Nothing passes for so many milliseconds, on no connection, new ones neither; then everything goes on.
+    /// No data passes for this number of milliseconds, on old and new connections; then it flows again.
     Outage(u64),
-    /// Some kilobytes a second for so many milliseconds.
+    /// Some kilobytes per second pass for this number of milliseconds.
     Crawl(u64),
     /// Every 250 ms a random connection breaks.
     Flaky,
     Source(Edit),
-    /// The sink's file system is too small, until somebody enlarges it.
+    /// The sink's file system is too small, until it is enlarged.
     Full,
-    /// One end is on storage that fails.
+    /// One end is on storage with errors.
     Storage(Ill),
-    /// The caller's CLOCK_REALTIME (and, over ssh, the far end's) jumps by so many seconds.
+    /// The caller's CLOCK_REALTIME (and, over ssh, the far end's) jumps by this number of seconds.
     Clock(i64),
 }
 
-/// What ails a storage that can be told so: the source's, if it is about reading, else the sink's.
+/// An error of a storage double: at the source for reads, else at the sink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ill {
-    /// EIO for so many reads.
+    /// EIO for this number of reads.
     Read(u64),
-    /// This error for so many writes.
+    /// This error for this number of writes.
     Write(&'static str, u64),
     /// EIO for one fsync.
     Sync,
-    /// EIO for so many renames, and as many links.
+    /// EIO for this number of renames, and as many links.
     Name(u64),
-    /// A write takes so many milliseconds.
+    /// A write takes this number of milliseconds.
     Hang(u64),
 }
 
@@ -86,11 +86,11 @@ pub enum Towards {
     Dialer,
 }
 
-/// How often [`Fault::Flaky`] breaks a connection.
+/// Interval at which [`Fault::Flaky`] breaks a connection.
 pub const FLAKY_EVERY_MS: u64 = 250;
 
-/// The kinds of faults. The first of a run's comes from its seed in this order, so that as many runs in a row as there are
-/// kinds have them all.
+/// The kinds of faults. The first kind of a run comes from its seed in this order, so that as many
+/// consecutive runs as there are kinds cover all kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     KillCaller,
@@ -149,7 +149,7 @@ impl Kind {
         Kind::Clock,
     ];
 
-    /// Whether this can happen on that way.
+    /// Returns true if this kind is possible in that way of copying.
     pub fn can_meet(self, way: Way) -> bool {
         match self {
             Kind::KillDaemon => way.is_daemon(),
@@ -160,13 +160,13 @@ impl Kind {
         }
     }
 
-    /// Whether one end has to be on storage of its own.
+    /// Returns true if an end must be on storage of its own.
     pub fn is_of_the_storage(self) -> bool {
         use Kind::{Full, HangingWrite, NameError, ReadError, SyncError, WriteError};
         matches!(self, Full | ReadError | WriteError | SyncError | NameError | HangingWrite)
     }
 
-    /// One of them; `stall_s`: what pauses are longer than.
+    /// Returns a fault of this kind; pauses are longer than `stall_s`.
     pub fn fault(self, stall_s: u64, chance: &mut Chance) -> Fault {
         let reach = chance.one_of(&[Reach::Control, Reach::Data, Reach::All]);
         let pause_ms = chance.within(stall_s * 1_000 + 500..=stall_s * 1_000 + 1_500);
@@ -204,7 +204,7 @@ impl Kind {
 }
 
 impl Fault {
-    /// Whether a command that may try again survives this, once its session stands.
+    /// Returns true if a command with retries survives this, once its session is established.
     pub fn is_survived(self) -> bool {
         match self {
             Fault::Reset(_) | Fault::Close(_) | Fault::HalfOpen(..) | Fault::Silence(_) => true,
@@ -214,7 +214,7 @@ impl Fault {
         }
     }
 
-    /// Whether somebody may wait for ever for what never comes, where nothing limits how long.
+    /// Returns true if an end without a time limit may wait for ever.
     pub fn may_stall(self) -> bool {
         matches!(self, Fault::HalfOpen(..) | Fault::Silence(_))
     }

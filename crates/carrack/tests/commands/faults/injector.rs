@@ -1,4 +1,4 @@
-//! Faults, brought about at their moments, and what ends them again.
+//! Injects faults at their moments, and ends them again.
 
 use std::time::{Duration, Instant};
 
@@ -11,24 +11,24 @@ use super::processes;
 use super::set::Set;
 use super::stage::Stage;
 
-/// A killed daemon is back after this.
+/// Time after which a killed daemon is started again.
 const RESTART: Duration = Duration::from_millis(300);
 
-/// A fault that did not find anything to hit in so many attempts is let be.
+/// Attempts after which a fault that found no target is dropped.
 const TRIES_MAX: usize = 2;
 
-/// Where the command is.
+/// The present state of the command.
 pub struct Now {
     pub attempt: usize,
     pub caller: i32,
     pub since_start: Duration,
-    /// Since the session stands.
+    /// Time since the session was established.
     pub since_connected: Option<Duration>,
     /// Bytes through the network in this attempt.
     pub passed: u64,
 }
 
-/// What ends a fault.
+/// The end of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Undo {
     Continue(i32),
@@ -52,12 +52,12 @@ pub struct Injector {
     planned: Vec<Planned>,
     undoing: Vec<(Instant, Undo)>,
     breaks_next: Option<Instant>,
-    /// What the storage was told; whether it hit anything it knows in the end.
+    /// Faults set at the storage; their hits are known only at the end.
     told: Vec<Fault>,
-    /// How long a copy without faults takes.
+    /// Duration of a copy without faults.
     expected: Duration,
     bytes: u64,
-    /// The faults that found something to hit, in this order; a flaky network counts for each connection.
+    /// The faults that hit, in this order; a flaky network counts for each connection.
     pub hits: Vec<Fault>,
 }
 
@@ -76,7 +76,7 @@ impl Injector {
         }
     }
 
-    /// Does what is due.
+    /// Injects the faults that are due.
     pub fn tick(&mut self, now: &Now, stage: &mut Stage, set: &mut Set) {
         self.undo(stage, |at| at <= Instant::now());
         let (due, later) = std::mem::take(&mut self.planned).into_iter().partition(|it| self.is_due(it, now));
@@ -98,7 +98,7 @@ impl Injector {
         }
     }
 
-    /// When an attempt has ended: what was to end later ends now.
+    /// Ends an attempt, and with it all faults that would have ended later.
     pub fn end_attempt(&mut self, stage: &mut Stage) {
         self.undo(stage, |_| true);
         if let (Some(double), false) = (&stage.double, self.told.is_empty()) {
@@ -110,7 +110,7 @@ impl Injector {
         self.planned.retain(|planned| planned.attempts < TRIES_MAX);
     }
 
-    /// The small file system was found full.
+    /// Records that the small file system is full.
     pub fn is_full(&mut self) {
         if !self.hits.contains(&Fault::Full) {
             self.hits.push(Fault::Full);
@@ -128,7 +128,7 @@ impl Injector {
         }
     }
 
-    /// Whether it hit anything.
+    /// Injects a fault; returns true if it hit.
     fn inject(&mut self, fault: Fault, now: &Now, stage: &mut Stage, set: &mut Set) -> bool {
         match fault {
             Fault::Kill(part) => self.kill(part, now, stage),
@@ -153,7 +153,7 @@ impl Injector {
                 true
             }
             Fault::Source(edit) => set.edit(edit, now.attempt, &mut self.chance).unwrap(),
-            // It is there from the beginning.
+            // The fault exists from the beginning.
             Fault::Full | Fault::Storage(_) => true,
             Fault::Clock(seconds) => {
                 stage.clock.jump(seconds).unwrap();
@@ -163,7 +163,7 @@ impl Injector {
         }
     }
 
-    /// Rules for the storage.
+    /// Sets rules at the storage.
     fn tell(&mut self, fault: Fault, stage: &Stage) {
         let (Fault::Storage(ill), Some(double)) = (fault, &stage.double) else { return };
         let rules = match ill {
@@ -206,7 +206,7 @@ impl Injector {
         self.undoing = later;
         for (_, undo) in due {
             match undo {
-                // It may have been killed meanwhile.
+                // The process may have been killed meanwhile.
                 Undo::Continue(pid) => _ = processes::signal(pid, Signal::CONT),
                 Undo::Lighten => _ = stage.network.set_dark(false),
                 Undo::Accelerate => _ = stage.network.set_crawling(false),

@@ -1,7 +1,7 @@
-//! The network between the two ends: every connection passes through here, and can break in every way a connection can.
+//! The network between the two ends: every connection passes through it, and can break in every way.
 //!
-//! Each connection has a thread that passes bytes on; what is to happen to it is said through atomics. Silence is made by
-//! not reading any more: the sender's buffers fill up, as when nothing is acknowledged, and nobody is told of an end.
+//! Each connection has a thread that forwards bytes; atomics control its fate. For silence the thread stops
+//! reading: the sender's buffers fill up, as without acks, and no peer sees an end.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -18,22 +18,22 @@ use super::fault::{Reach, Towards};
 
 const TICK: Duration = Duration::from_millis(10);
 
-/// Bytes under way in each direction of a connection.
+/// Bytes in flight in each direction of a connection.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// In each direction of each connection, while the network crawls.
+/// Bytes per tick in each direction of each connection, while the network crawls.
 const CRAWL_BYTES_PER_TICK: usize = 512;
 
-/// What is to become of a connection.
+/// The fate of a connection.
 const FLOWING: u8 = 0;
 const RESET: u8 = 1;
 const CLOSED: u8 = 2;
 
-/// Directions in which nothing passes, as bits.
+/// Directions in which no data passes, as bits.
 const TO_LISTENER: u8 = 1;
 const TO_DIALER: u8 = 2;
 
-/// All that passes between the ends.
+/// The network with all connections between the ends.
 pub struct Network {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -43,7 +43,7 @@ pub struct Network {
 struct Shared {
     is_over: AtomicBool,
     is_crawling: AtomicBool,
-    /// In all directions: of new connections, and beside their own of those that stand.
+    /// Dark directions of all connections, including new ones, besides their own.
     dark: AtomicU8,
     /// Bytes that passed, in both directions.
     moved: AtomicU64,
@@ -57,12 +57,12 @@ struct Connection {
     has_ended: AtomicBool,
 }
 
-/// What a listener's connections are.
+/// The kind of a listener's connections.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Carries {
     Control,
     Data,
-    /// Both, the first of a session being its control channel.
+    /// Both: the first of a session is its control channel.
     Both,
 }
 
@@ -70,7 +70,7 @@ impl Drop for Network {
     fn drop(&mut self) {
         self.shared.is_over.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // A thread that panicked has said so.
+            // A thread that panicked has printed its message.
             let _ = thread.join();
         }
     }
@@ -81,7 +81,7 @@ impl Network {
         Network { shared: Arc::default(), threads: Vec::new() }
     }
 
-    /// Leads from a port of this host's (0: any) to another one; the first one's number.
+    /// Forwards connections from a port of this host (0: any) to another port; returns the former.
     pub fn lead(&mut self, from: u16, to: u16, carries: Carries) -> io::Result<u16> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, from))?;
         listener.set_nonblocking(true)?;
@@ -92,17 +92,17 @@ impl Network {
         Ok(port)
     }
 
-    /// Bytes that passed so far, in both directions.
+    /// Returns the bytes that passed so far, in both directions.
     pub fn moved(&self) -> u64 {
         self.shared.moved.load(Ordering::Relaxed)
     }
 
-    /// How many connections were met.
+    /// Resets connections; returns their number.
     pub fn reset(&self, reach: Reach, chance: &mut Chance) -> usize {
         self.end(reach, RESET, chance)
     }
 
-    /// How many connections were met.
+    /// Closes connections; returns their number.
     pub fn close(&self, reach: Reach, chance: &mut Chance) -> usize {
         self.end(reach, CLOSED, chance)
     }
@@ -113,7 +113,7 @@ impl Network {
         met.len()
     }
 
-    /// From now on nothing passes, in one direction or both; how many connections were met.
+    /// Stops the data of connections, in one direction or both; returns their number.
     pub fn silence(&self, reach: Reach, towards: Option<Towards>, chance: &mut Chance) -> usize {
         let bits = match towards {
             Some(Towards::Listener) => TO_LISTENER,
@@ -125,19 +125,19 @@ impl Network {
         met.len()
     }
 
-    /// Whether anything passes at all; how many connections that concerns now.
+    /// Stops or resumes all data; returns the number of connections.
     pub fn set_dark(&self, is_dark: bool) -> usize {
         self.shared.dark.store(if is_dark { TO_LISTENER | TO_DIALER } else { 0 }, Ordering::Relaxed);
         self.shared.alive().len()
     }
 
-    /// Whether everything is slow; how many connections that concerns now.
+    /// Slows all data down, or ends that; returns the number of connections.
     pub fn set_crawling(&self, is_crawling: bool) -> usize {
         self.shared.is_crawling.store(is_crawling, Ordering::Relaxed);
         self.shared.alive().len()
     }
 
-    /// Breaks one connection, any of them; whether there was one.
+    /// Breaks a random connection; returns true if there was one.
     pub fn break_one(&self, chance: &mut Chance) -> bool {
         let alive = self.shared.alive();
         if alive.is_empty() {
@@ -148,7 +148,7 @@ impl Network {
         true
     }
 
-    /// Ends everything that stands, as when a gateway forgets; what comes later passes.
+    /// Ends all connections, as a gateway that forgets them; new ones pass.
     pub fn sever(&self) {
         self.set_dark(false);
         self.set_crawling(false);
@@ -192,7 +192,7 @@ impl Shared {
         }
     }
 
-    /// Where nobody listens, the dialer is sent away.
+    /// Joins a dialer to the listener; without a listener the dialer's connection is closed.
     fn join(
         self: &Arc<Shared>,
         dialer: TcpStream,
@@ -210,7 +210,7 @@ impl Shared {
         self.connections.lock().unwrap().push(connection.clone());
         let shared = self.clone();
         Some(thread::spawn(move || {
-            // What goes wrong on a connection is its end.
+            // An error of a connection ends it.
             let _ = Pair::new(dialer, listener).and_then(|mut pair| pair.pass(&shared, &connection));
             connection.has_ended.store(true, Ordering::Relaxed);
         }))
@@ -242,7 +242,7 @@ impl Pair {
         Ok(Pair { dialer, listener, out: Flow::default(), back: Flow::default() })
     }
 
-    /// Until both directions have ended, somebody breaks it, or a side fails.
+    /// Forwards until both directions have ended, a fault breaks it, or a side fails.
     fn pass(&mut self, shared: &Shared, connection: &Connection) -> io::Result<()> {
         while !(shared.is_over.load(Ordering::Relaxed) || self.out.is_done && self.back.is_done) {
             match connection.fate.load(Ordering::Relaxed) {
@@ -270,7 +270,7 @@ impl Pair {
         Err(ErrorKind::ConnectionReset.into())
     }
 
-    /// Until something can be passed on, or for a tick.
+    /// Waits until data can be forwarded, or for a tick.
     fn wait(&self, dark: u8) -> io::Result<()> {
         let (mut of_dialer, mut of_listener) = (PollFlags::empty(), PollFlags::empty());
         if dark & TO_LISTENER == 0 {
@@ -281,7 +281,7 @@ impl Pair {
             of_listener |= self.back.wants_to_read();
             of_dialer |= self.back.wants_to_write();
         }
-        // A socket of which nothing is wanted would still wake with its errors.
+        // A socket without a wanted event would still wake up for its errors.
         let mut waited: Vec<PollFd<'_>> = Vec::new();
         for (socket, flags) in [(&self.dialer, of_dialer), (&self.listener, of_listener)] {
             if !flags.is_empty() {
@@ -313,7 +313,7 @@ impl Flow {
         if self.waiting.is_empty() { PollFlags::empty() } else { PollFlags::OUT }
     }
 
-    /// Reads once and writes once; how much was read.
+    /// Reads once and writes once; returns the bytes read.
     fn step(&mut self, mut from: &TcpStream, mut to: &TcpStream, most: usize) -> io::Result<u64> {
         let mut read = 0;
         if self.waiting.is_empty() && !self.has_end {

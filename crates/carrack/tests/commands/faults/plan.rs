@@ -1,4 +1,5 @@
-//! What one run is, all of it from its seed: a way, a data set, options, and faults with their moments.
+//! The plan of one run, all from its seed: a way of copying, a data set, options, and faults with their
+//! moments.
 
 use std::fmt;
 
@@ -6,7 +7,7 @@ use super::chance::Chance;
 use super::fault::{Fault, Ill, Kind};
 use super::promises::{RESUMES, RETRIES};
 
-/// Where the ends are. The far one is another directory of this host.
+/// The places of the ends. The far one is another directory of this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     Local,
@@ -36,7 +37,7 @@ impl Way {
     }
 }
 
-/// What the files of a set are like.
+/// The sizes of a set's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     Small,
@@ -44,26 +45,26 @@ pub enum Shape {
     Mixed,
 }
 
-/// When a fault comes.
+/// The moment of a fault.
 #[derive(Clone, Copy, Debug)]
 pub enum Moment {
-    /// So many milliseconds after the command's start, whatever it does then.
+    /// This number of milliseconds after the command's start.
     Start(u64),
-    /// After this part of the expected time, counted from the first word that the session stands.
+    /// After this part of the expected time, counted from the first sign of an established session.
     Time(f64),
     /// After this part of the set's bytes have passed through the network.
     Bytes(f64),
 }
 
-/// What the runs of a campaign are cut to.
+/// The limits of a campaign's runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Abilities {
     pub ssh: bool,
-    /// Small file systems can be mounted.
+    /// True if small file systems can be mounted.
     pub mount: bool,
-    /// Storage can be had that fails when it is told to.
+    /// True if there is storage that fails on request.
     pub double: bool,
-    /// Larger sets and longer pauses, as there is time.
+    /// True for larger sets and longer pauses.
     pub long: bool,
 }
 
@@ -72,13 +73,13 @@ pub struct Plan {
     pub seed: u64,
     pub way: Way,
     pub shape: Shape,
-    /// Of the set, about.
+    /// Approximate size of the set.
     pub bytes: u64,
     /// `--bwlimit`, bytes a second.
     pub rate: u64,
     pub options: Vec<String>,
     pub faults: Vec<(Fault, Moment)>,
-    /// Whether the next command comes before anybody has seen the last one's far end go.
+    /// True if the next command starts before the last one's far end is gone.
     pub hurries: bool,
     /// `--buffer`.
     pub buffer_bytes: u64,
@@ -98,7 +99,7 @@ impl Plan {
         let bytes = set_bytes(shape, abilities.long, &mut chance);
         let seconds =
             if abilities.long { chance.within(10..=40) } else { chance.within(6..=11) } as f64 / 10.0;
-        // `--stall-timeout`; pauses of processes and of the network are longer.
+        // This is `--stall-timeout`; pauses of processes and of the network are longer.
         let stall_s = if abilities.long { 2 } else { 1 };
         let (object_kib, slots) = (128_u64 << chance.within(0..=3), chance.within(4..=16));
         let faults = faults(first, way, &kinds, stall_s, &mut chance);
@@ -109,12 +110,13 @@ impl Plan {
         Plan { seed, way, shape, bytes, rate, options, faults, hurries, buffer_bytes }
     }
 
-    /// How long a copy without faults would take, from the first word that the session stands.
+    /// Returns the duration of a copy without faults, from the first sign of an established session.
     pub fn expected_s(&self) -> f64 {
         self.bytes as f64 / self.rate as f64
     }
 
-    /// Whether an end is on storage that can be told to fail, and whether that is the sink.
+    /// Returns true if the sink is on storage that fails on request, false if the source is; `None` for
+    /// neither.
     pub fn has_ill_sink(&self) -> Option<bool> {
         self.faults.iter().find_map(|(fault, _)| match fault {
             Fault::Storage(ill) => Some(!matches!(ill, Ill::Read(_))),
@@ -145,7 +147,7 @@ fn set_bytes(shape: Shape, long: bool, chance: &mut Chance) -> u64 {
     chance.within(mib) << 20
 }
 
-/// One to three; those of the storage only as the first, as it is there from the beginning.
+/// Returns one to three faults; those of the storage only as the first, as they exist from the beginning.
 fn faults(first: Kind, way: Way, kinds: &[Kind], stall_s: u64, chance: &mut Chance) -> Vec<(Fault, Moment)> {
     let others: Vec<Kind> =
         kinds.iter().copied().filter(|&kind| kind.can_meet(way) && !kind.is_of_the_storage()).collect();
@@ -157,7 +159,7 @@ fn faults(first: Kind, way: Way, kinds: &[Kind], stall_s: u64, chance: &mut Chan
         }
     }
     let together = chance.happens(0.3).then(|| moment(way, chance));
-    // The campaign reads what it edits: errors of reading are for carrack alone.
+    // The campaign reads the files that it edits: errors of reading are for carrack alone.
     if faults.iter().any(|fault| matches!(fault, Fault::Storage(Ill::Read(_)))) {
         faults.retain(|fault| !matches!(fault, Fault::Source(_)));
     }

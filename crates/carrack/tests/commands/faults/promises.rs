@@ -1,8 +1,8 @@
-//! What the command promises by now: the checks and options that can be switched on.
+//! The promises of the command: checks and options that can be switched on.
 
 /// There is a journal: nothing is left over after a success, and little moves twice.
 pub const RESUMES: bool = true;
 
-/// A command tries again by itself, and notices silence: what happens to the network and to other processes needs no second
-/// command, and nobody who has to end one.
+/// A command retries, and notices silence: after faults of the network and of other processes the user need
+/// not run or end a command.
 pub const RETRIES: bool = true;

@@ -1,4 +1,4 @@
-//! A data set: what is copied, which versions each file had, and what lay at the destination before.
+//! A data set: the files, all versions of each, and the old contents of the destination.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, FileTimes, Permissions};
@@ -13,33 +13,33 @@ use super::plan::{Plan, Shape};
 
 pub type Hash = [u8; 32];
 
-/// One content of a file.
+/// A version of a file's content.
 #[derive(Clone, Debug)]
 pub struct Version {
     pub hash: Hash,
     pub bytes: u64,
     /// Seconds and nanoseconds.
     pub mtime: (i64, i64),
-    /// The attempt in which it came to be; 0 for before all.
+    /// The attempt in which it was made; 0 for before all.
     pub attempt: usize,
 }
 
-/// Paths are beneath the set's root.
+/// Paths are relative to the set's root.
 pub struct Set {
     pub root: PathBuf,
-    /// Where another inode is prepared.
+    /// The directory in which a replacing inode is prepared.
     spare: PathBuf,
     pub files: BTreeMap<PathBuf, Vec<Version>>,
-    /// What lay at the destination, and what of it the set does not have.
+    /// The old files of the destination, also those that the set does not have.
     pub old: BTreeMap<PathBuf, Hash>,
-    /// The directories in which names changed, and when last.
+    /// The directories in which names changed, each with the last attempt of a change.
     pub renamed_in: BTreeMap<PathBuf, usize>,
     /// Bytes of all versions.
     pub bytes: u64,
 }
 
 impl Set {
-    /// Plants it at `root`, and older contents of some of its files at `sink`.
+    /// Plants the set at `root`, and older contents of some of its files at `sink`.
     pub fn plant(
         root: &Path,
         spare: &Path,
@@ -78,7 +78,7 @@ impl Set {
         self.note(&path, 0)
     }
 
-    /// A file has another content from now on.
+    /// Records a new version of a file.
     fn note(&mut self, path: &Path, attempt: usize) -> io::Result<()> {
         let file = self.root.join(path);
         let metadata = fs::metadata(&file)?;
@@ -114,7 +114,7 @@ impl Set {
         Ok(())
     }
 
-    /// Does this to some file, a large one rather than a small one; whether there was one.
+    /// Edits a file, large ones preferred; returns true if there was one.
     pub fn edit(&mut self, edit: Edit, attempt: usize, chance: &mut Chance) -> io::Result<bool> {
         let mut there: Vec<(u64, PathBuf)> = Vec::new();
         for path in self.files.keys() {
@@ -134,7 +134,7 @@ impl Set {
         Ok(true)
     }
 
-    /// Each in one step, so that nobody sees anything between two versions.
+    /// Edits a file in one step, so that readers never see a state between two versions.
     fn apply(
         &mut self,
         edit: Edit,
@@ -146,7 +146,7 @@ impl Set {
         let file = self.root.join(path);
         match edit {
             Edit::Patch => {
-                // Within one page.
+                // The patch is within one page.
                 let page = chance.within(0..=bytes / 4_096 - 1) * 4_096;
                 File::options().write(true).open(&file)?.write_all_at(&chance.bytes(512), page)?;
             }
@@ -171,7 +171,8 @@ impl Set {
         fs::rename(&self.spare, file)
     }
 
-    /// The contents that the destination may have when attempt `last` has succeeded: that of its beginning, and later ones.
+    /// Returns the contents that the destination may have when attempt `last` has succeeded: that at its
+    /// beginning, and later ones.
     pub fn recent(&self, path: &Path, last: usize) -> &[Version] {
         let versions = self.files.get(path).map_or(&[][..], Vec::as_slice);
         let begun = versions.iter().rposition(|version| version.attempt < last).unwrap_or(0);
@@ -179,7 +180,7 @@ impl Set {
     }
 }
 
-/// Names and sizes.
+/// Returns names and sizes.
 fn shapes(plan: &Plan, chance: &mut Chance) -> Vec<(PathBuf, usize)> {
     let (small, big) = match plan.shape {
         Shape::Small => (plan.bytes, 0),
@@ -195,7 +196,7 @@ fn shapes(plan: &Plan, chance: &mut Chance) -> Vec<(PathBuf, usize)> {
         left -= bytes;
     }
     let count = chance.within(1..=4);
-    // Sizes that end anywhere in an object.
+    // The sizes end anywhere in an object.
     for number in 0..if big > 0 { count } else { 0 } {
         files.push((
             format!("big{number}").into(),
@@ -205,7 +206,7 @@ fn shapes(plan: &Plan, chance: &mut Chance) -> Vec<(PathBuf, usize)> {
     files
 }
 
-/// Of a file's contents.
+/// Hashes a file's contents.
 pub fn hash(path: &Path) -> io::Result<Hash> {
     Ok(*blake3::hash(&fs::read(path)?).as_bytes())
 }

@@ -1,4 +1,5 @@
-//! What is loaded into the processes under test (`shim.c`): their way into the campaign's network, and their clock.
+//! The library that is loaded into the processes under test (`shim.c`): it leads them into the campaign's
+//! network, and sets their clock.
 
 use std::fs;
 use std::io;
@@ -11,7 +12,7 @@ pub struct Shim {
 }
 
 impl Shim {
-    /// Why there is none, in words.
+    /// Builds the library, or returns the reason why it can't, in words.
     pub fn build() -> Result<Shim, String> {
         let shim = Shim { directory: tempfile::tempdir().unwrap() };
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/commands/faults/shim.c");
@@ -41,10 +42,10 @@ impl Clock {
         Ok(clock)
     }
 
-    /// By so many seconds from the true time.
+    /// Sets the error to this number of seconds.
     pub fn jump(&self, seconds: i64) -> io::Result<()> {
         let bytes = (seconds * 1_000_000_000).to_ne_bytes();
-        // Never truncated: who has mapped it would end.
+        // The file is never truncated: processes that have mapped it would be killed.
         let file = fs::File::options().write(true).create(true).truncate(false).open(&self.file)?;
         std::os::unix::fs::FileExt::write_all_at(&file, &bytes, 0)
     }

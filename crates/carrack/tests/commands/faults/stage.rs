@@ -1,5 +1,5 @@
-//! What one run happens on: directories that stand for two hosts, the network between them, an sshd or a daemon, and the
-//! command as a user would type it. Dropped, all of it ends.
+//! The environment of one run: directories that stand for two hosts, the network between them, an sshd or a
+//! daemon, and the command as a user would type it. All ends on drop.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
@@ -17,10 +17,10 @@ use super::shim::{Clock, Shim};
 use crate::common::sshd::Sshd;
 use crate::daemon::{Daemon, Site};
 
-/// Of data connections: as many listeners as any session has, and some.
+/// Ports for data connections: as many listeners as any session has, and some more.
 const DATA_PORTS: u16 = 4;
 
-/// The program under test: `CARRACK_BIN`, a release build perhaps, or the one beside this test.
+/// Returns the program under test: `CARRACK_BIN`, such as a release build, or this build's.
 pub fn program() -> PathBuf {
     let named = std::env::var_os("CARRACK_BIN").map(PathBuf::from);
     fs::canonicalize(named.unwrap_or_else(|| crate::common::CARRACK.into())).unwrap()
@@ -31,25 +31,25 @@ pub struct Stage {
     program: PathBuf,
     shim: PathBuf,
     pub clock: Clock,
-    /// Between hosts only.
+    /// Used between hosts only.
     pub network: Network,
-    /// What the shim makes of ports.
+    /// The shim's map of ports.
     dial: Option<String>,
-    /// Words of the command that depend on where things are.
+    /// Arguments of the command that depend on the environment.
     words: Vec<String>,
     environment: Vec<(String, String)>,
     sshd: Option<Sshd>,
     daemon: Option<Service>,
     small: Option<SmallFileSystem>,
-    /// Under one of the ends.
+    /// A storage double under one of the ends.
     pub double: Option<Double>,
     source_name: &'static str,
     sink_name: &'static str,
-    // Last, so that it is dropped last.
+    // The last field is dropped last.
     directory: Option<tempfile::TempDir>,
 }
 
-/// A daemon with what makes it come back.
+/// A daemon with the data to start it again.
 struct Service {
     site: Site,
     port: u16,
@@ -99,12 +99,12 @@ impl Stage {
         self.directory.as_ref().expect("kept at the end only").path().join(name)
     }
 
-    /// The set's directory.
+    /// Returns the set's directory.
     pub fn source(&self) -> PathBuf {
         self.path(if self.way.is_far() && !self.way.pushes() { "far" } else { "near" }).join(self.source_name)
     }
 
-    /// The destination's directory, there from the beginning.
+    /// Returns the destination's directory, which exists from the beginning.
     pub fn sink(&self) -> PathBuf {
         self.path(if self.way.pushes() { "far" } else { "near" }).join(self.sink_name)
     }
@@ -125,7 +125,7 @@ impl Stage {
         self.sshd = Some(sshd);
     }
 
-    /// carrack as the far host has it: in the same network, by the same clock.
+    /// Returns carrack as the far host has it: in the same network, with the same clock.
     fn far_carrack(&self) -> String {
         let path = self.path("far-carrack");
         let mut script = "#!/bin/sh\n".to_owned();
@@ -167,7 +167,7 @@ impl Stage {
         self.daemon = Some(service);
     }
 
-    /// The command, to be typed again and again.
+    /// Returns the command, which can be run again and again.
     pub fn command(&self, plan: &Plan) -> Command {
         let mut command = Command::new(&self.program);
         command.args(["cp", "-r", "--perms", "--json", "--bwlimit", &plan.rate.to_string()]);
@@ -193,7 +193,7 @@ impl Stage {
         }
     }
 
-    /// The processes that play a part, the newest last.
+    /// Returns the processes of a role, the newest last.
     pub fn processes(&self, part: Part, caller: i32) -> Vec<i32> {
         match part {
             Part::Caller => vec![caller],
@@ -220,14 +220,14 @@ impl Stage {
         Some(daemon.pid().as_raw_nonzero().get())
     }
 
-    /// After its end.
+    /// Starts the daemon again after its end.
     pub fn restart_daemon(&mut self) {
         if let Some(service) = &mut self.daemon {
             service.start(&self.program);
         }
     }
 
-    /// Puts a file system of that size under the destination; only before anything is there.
+    /// Mounts a file system of that size at the destination, which must be empty.
     pub fn shrink_sink(&mut self, bytes: u64) -> Result<(), String> {
         self.small = Some(SmallFileSystem::mount(&self.sink(), bytes)?);
         Ok(())
@@ -237,15 +237,15 @@ impl Stage {
         self.small.as_ref().map_or(Ok(()), |small| small.resize(bytes))
     }
 
-    /// Whether next to nothing is free there.
+    /// Returns true if next to nothing is free there.
     pub fn sink_is_full(&self) -> bool {
         rustix::fs::statvfs(self.sink()).is_ok_and(|stat| stat.f_bavail * stat.f_frsize < 1 << 20)
     }
 
-    /// Leaves the directory to whoever wants to know what happened; where it is.
+    /// Leaves the directory for inspection; returns its path.
     pub fn keep(mut self) -> PathBuf {
         if let Some(daemon) = self.daemon.as_ref().and_then(|service| service.daemon.as_ref()) {
-            // What can't be kept is missed, and nothing else.
+            // A log that can't be kept is missed without consequences.
             let _ = fs::write(self.path("daemon.log"), daemon.log().join("\n"));
         }
         self.directory.take().map(tempfile::TempDir::keep).unwrap_or_default()
@@ -254,14 +254,15 @@ impl Stage {
 
 impl Service {
     fn start(&mut self, program: &Path) {
-        // The one before has to be gone.
+        // The previous daemon must be gone.
         self.daemon = None;
         let config = self.site.path().join("carrack.toml");
         self.daemon = Some(Daemon::start_as(&mut Command::new(program), &config));
     }
 }
 
-/// So many ports in a row that nobody has, below the kernel's for outgoing connections.
+/// Returns the first of this number of consecutive free ports, below the kernel's range for outgoing
+/// connections.
 fn free_ports(count: u16) -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let begin = 10_000 + (std::process::id() % 500) as u16 * 16;
@@ -277,14 +278,14 @@ fn free_ports(count: u16) -> u16 {
     panic!("no free ports from {begin}")
 }
 
-/// A small tmpfs; dropped, it is unmounted.
+/// A small tmpfs, which is unmounted on drop.
 struct SmallFileSystem {
     at: PathBuf,
 }
 
 impl Drop for SmallFileSystem {
     fn drop(&mut self) {
-        // Lazily: should somebody still use it, it goes with them.
+        // The unmount is lazy: processes that still use it don't prevent it.
         let _ = Command::new("umount").arg("-l").arg(&self.at).stdin(Stdio::null()).status();
     }
 }
@@ -306,7 +307,7 @@ fn mount(command: &mut Command) -> Result<(), String> {
     if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
 }
 
-/// Whether small file systems can be had here.
+/// Returns true if small file systems can be mounted here.
 pub fn can_mount() -> bool {
     let place = tempfile::tempdir().unwrap();
     SmallFileSystem::mount(place.path(), 1 << 20).is_ok()

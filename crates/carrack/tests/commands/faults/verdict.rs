@@ -1,4 +1,4 @@
-//! What is at the destination, and whether it may be.
+//! The state of the destination, and its verdict.
 
 use std::fs::{self, Metadata};
 use std::io;
@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 
 use super::set::{Set, hash};
 
-/// What is wrong, in words.
+/// The faults of a destination, in words.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// Files whose content, mode or times nobody asked for.
+    /// Files whose content, mode or times no version has.
     pub wrong: Vec<String>,
-    /// What should be there and is not.
+    /// Missing entries.
     pub lost: Vec<String>,
     /// Temporary names.
     pub leftovers: Vec<PathBuf>,
@@ -29,7 +29,7 @@ impl Verdict {
         self.lost.push(format!("{}: {why}", path.display()));
     }
 
-    /// Notes a name that is carrack's own; whether it is one.
+    /// Records a name that is carrack's own; returns true if it is.
     fn is_carracks(&mut self, path: &Path) -> bool {
         let name = path.file_name().map_or(&b""[..], |name| name.as_bytes());
         let has_mark = name.starts_with(b".") && name.windows(9).any(|part| part == b".carrack-");
@@ -42,7 +42,8 @@ impl Verdict {
     }
 }
 
-/// At any time: every name has its old content or a complete one of the set's, and nothing that was there is gone.
+/// Checks a destination at any time: every name has its old content or a complete version of the set's, and
+/// no old file is gone.
 pub fn between(set: &Set, sink: &Path) -> io::Result<Verdict> {
     let mut verdict = Verdict::default();
     for path in everything(sink)? {
@@ -63,7 +64,7 @@ pub fn between(set: &Set, sink: &Path) -> io::Result<Verdict> {
     Ok(verdict)
 }
 
-/// After attempt `last` has succeeded: all of the set is there as it is at the source.
+/// Checks a destination after attempt `last` has succeeded: all of the set is there as at the source.
 pub fn after(set: &Set, sink: &Path, last: usize) -> io::Result<Verdict> {
     let mut verdict = between(set, sink)?;
     for path in everything(&set.root)? {
@@ -107,11 +108,11 @@ fn compare(
     Ok(())
 }
 
-/// All paths beneath a directory, without it.
+/// Returns all paths below a directory, without itself.
 fn everything(root: &Path) -> io::Result<Vec<PathBuf>> {
     let (mut found, mut waiting) = (Vec::new(), vec![root.to_owned()]);
     while let Some(directory) = waiting.pop() {
-        // What a live end has at the moment may go.
+        // A live end may remove its own entries meanwhile.
         let Some(entries) = unless_gone(fs::read_dir(&directory))? else { continue };
         for entry in entries {
             let entry = entry?;

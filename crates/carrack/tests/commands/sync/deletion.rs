@@ -1,4 +1,5 @@
-//! What `--delete` must not remove: what this run has not proven to be gone, what is mounted, what the sources as a whole do not have.
+//! Entries that `--delete` must not remove: those that this run has not proven absent, mounts, and entries
+//! that the sources as a whole lack.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -11,16 +12,16 @@ use crate::common::{CARRACK, DIRECT_SHELL, say_skipped};
 
 const DELETIONS: [&str; 2] = ["--delete", "--delete-before"];
 
-/// A mount, which ends when it is dropped.
+/// A mount, which is unmounted on drop.
 pub struct Mounted(PathBuf);
 
 impl Mounted {
-    /// A file system in memory; nothing where that is not allowed.
+    /// Mounts a file system in memory; `None` where that is not allowed.
     pub fn memory(at: &Path) -> Option<Mounted> {
         Mounted::by(&["-t", "tmpfs", "-o", "size=4m", "tmpfs"], at)
     }
 
-    /// A directory once more.
+    /// Mounts a directory a second time.
     pub fn bind(from: &Path, at: &Path) -> Option<Mounted> {
         Mounted::by(&["--bind", from.to_str()?], at)
     }
@@ -33,7 +34,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // It may be gone already.
+        // It may be unmounted already.
         let _ = Command::new("umount").arg("-l").arg(&self.0).output();
     }
 }
@@ -43,12 +44,12 @@ fn told(output: &Output) -> String {
 }
 
 impl Ground {
-    /// Has something happen when the scan is over and a file of the source is being sent.
+    /// Runs a sync, and calls `happens` when the scan is over and a file of the source is being sent.
     fn sync_while(&self, (from, to): (&str, &str), delete: &str, happens: impl FnOnce()) -> Output {
         fs::write(self.path("src/large"), vec![7; 1_000_000]).unwrap();
         let mut command = Command::new(CARRACK);
         command.args(["sync", "--json", "--ssh", DIRECT_SHELL, "--remote-carrack", CARRACK, delete]);
-        // The scan of a far source is reported within a second.
+        // The report on a far source's scan comes within a second.
         command.args(["--bwlimit", "400kB", "--object-size", "128KiB"]);
         let (source, sink) = (self.path("src"), self.path("dst"));
         let syncing = Running::start(
@@ -78,7 +79,7 @@ fn what_vanishes_after_the_scan_stays() {
     }
 }
 
-/// The scan has passed the new place and not come to the old one.
+/// The scan has passed the new place and has not reached the old one.
 #[test]
 fn what_moves_during_the_run_stays() {
     let ground = Ground::new();
@@ -143,7 +144,7 @@ fn what_is_mounted_beneath_the_destination_stays() {
         }
         let (gone, shared) = (ground.path("dst/gone/m"), ground.path("dst/d/m"));
         let Some(_gone) = Mounted::memory(&gone) else { return say_skipped("can't mount") };
-        // Of the same device.
+        // The mount is of the same device.
         let Some(_shared) = Mounted::bind(&ground.path("same"), &shared) else {
             return say_skipped("can't mount");
         };
@@ -164,7 +165,7 @@ fn what_is_mounted_beneath_the_destination_stays() {
     }
 }
 
-/// Where another kind of entry is to be.
+/// The source has another kind of entry in its place.
 #[test]
 fn a_mount_does_not_give_way() {
     let ground = Ground::new();
@@ -215,7 +216,7 @@ fn what_an_unset_variable_leaves_is_no_source_to_delete_by() {
         assert_exit(&output, 2);
         assert!(told(&output).contains("--delete-all"), "{from} {to}: {}", told(&output));
     }
-    // Which directory a path leads to only the far end knows.
+    // Only the far end knows the directory of this path.
     let home = ground.path("dst").canonicalize().unwrap();
     let home_of_far_end = format!("host:{}/d/..", home.display());
     let output = run(dry_deletion().env("HOME", &home).args([&source, &home_of_far_end]));
@@ -246,7 +247,7 @@ fn one_of_several_sources_without_entries_is_a_mistake_too() {
     }
 }
 
-/// One that lists what goes lists what goes, and ends as the other does.
+/// A dry run lists the entries that a run deletes, and ends as the run does.
 #[test]
 fn a_dry_run_tells_what_the_run_does() {
     for (ends, delete) in ENDS.into_iter().flat_map(|ends| DELETIONS.map(|option| (ends, option))) {
@@ -356,7 +357,7 @@ fn a_part_of_the_destination_is_a_limit() {
         for number in 0..3 {
             ground.write(&format!("dst/gone/{number}"), "", 1_000);
         }
-        // 4 of the 10 entries.
+        // 4 of the 10 entries would be deleted.
         let output = ground.sync(ends, &[delete, "--max-delete", "39%"], 1);
         assert_eq!(counted(&output, "entries_deleted"), 0, "{ends:?}");
         assert!(told(&output).contains("4 of 10 entries"), "{}", told(&output));
@@ -401,7 +402,7 @@ fn what_goes_can_be_kept_in_the_destination() {
         }
         assert!(ground.path("dst/old/today/d/l").is_symlink());
         assert_eq!(names(&ground.path("dst/gone")), ["stays.o"], "{ends:?}");
-        // Neither a backup nor the trash goes with a later deletion.
+        // A later deletion removes neither a backup nor the trash.
         ground.write("dst/x", "newer", 1_000);
         ground.sync(ends, &[delete, "--trash"], 0);
         assert_eq!(names(&ground.path("dst")), [".carrack-trash", "d", "f", "link", "old"]);
@@ -453,7 +454,7 @@ fn sync_all(sources: &[String], destination: &str, options: &[&str]) -> Output {
     run(command.args(sources).arg(destination))
 }
 
-/// Which of two entries gets a place does not depend on which is read faster.
+/// The first source wins, however fast each is read.
 #[test]
 fn of_two_sources_with_an_entry_for_one_place_the_first_counts() {
     for (from, to) in ENDS {
@@ -475,7 +476,7 @@ fn of_two_sources_with_an_entry_for_one_place_the_first_counts() {
     }
 }
 
-/// It is not in the directory whose contents are synced, but it is a source.
+/// A further source is not in the synced directory's contents, but it is a source.
 #[test]
 fn further_sources_are_not_deleted() {
     let ground = Ground::new();

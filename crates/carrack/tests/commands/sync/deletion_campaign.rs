@@ -1,7 +1,9 @@
-//! Syncs that delete while their source changes, vanishes, and is mounted and unmounted at random moments, beside rsync in the same runs.
+//! Syncs with deletion while their source changes, vanishes, and is mounted and unmounted at random moments,
+//! next to rsync in the same runs.
 //!
-//! The promise: no file that was at the source at any moment of the run is removed from the destination. Each run follows from its number.
-//! `CARRACK_DELETE_RUNS` says how many there are, `CARRACK_DELETE_RUN` names one. docs/testing-faults.md has the figures of a long campaign.
+//! The promise: no file that was at the source at any moment of the run is removed from the destination. Each
+//! run follows from its number. `CARRACK_DELETE_RUNS` is the number of runs, `CARRACK_DELETE_RUN` names one.
+//! docs/testing-faults.md has the figures of a long campaign.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,13 +20,13 @@ use crate::common::process::Running;
 
 const RUNS: u64 = 50;
 
-/// How long after the program has opened its source something happens at the latest; about as long as a run takes.
+/// Longest time from the opening of the source to an event; about the duration of a run.
 const LATEST_MS: u64 = 300;
 
-/// Nobody's, by convention: of its directories one can be made unreadable.
+/// The user `nobody`, by convention: an unreadable directory is unreadable to that user.
 const NOBODY: u32 = 65_534;
 
-/// SplitMix64: a run has to be the same everywhere.
+/// SplitMix64: a run must be the same everywhere.
 struct Chance(u64);
 
 impl Chance {
@@ -50,13 +52,13 @@ enum Event {
     Replaced,
     DirectoryRemoved,
     FileRemoved,
-    /// A directory, or a file, gets to where the scan was, or has not been.
+    /// A directory, or a file, moves to a place where the scan was, or has not been.
     DirectoryMoved,
     FileMoved,
-    /// A directory goes, and comes back.
+    /// A directory vanishes, and comes back.
     Flickers,
     Unreadable,
-    /// What is mounted goes; what is mounted over comes.
+    /// A mounted file system is unmounted; a mount hides a directory.
     Unmounted,
     Remounted,
     MountedOver,
@@ -81,13 +83,14 @@ const MOUNT_EVENTS: [Event; 4] =
 const DIRECTORIES: [&str; 6] = ["a", "a/in", "b", "m", "m/in", "z"];
 
 struct Field {
-    /// They end before the directory is removed that they are in.
+    /// Mounts are dropped before their directory is removed.
     mounts: Vec<Mounted>,
     root: tempfile::TempDir,
 }
 
 impl Field {
-    /// A source, some of whose directories are mounts, and two copies of it with files that were never there.
+    /// Creates a source, some of whose directories are mounts, and two copies with files that were never at
+    /// the source.
     fn new(chance: &mut Chance, mounts: bool) -> Field {
         let root = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let mut field = Field { mounts: Vec::new(), root };
@@ -108,7 +111,7 @@ impl Field {
                 fs::write(field.path(copy).join(directory).join("never-there"), "").unwrap();
             }
         }
-        // What takes the time of the run, before the small files and after them.
+        // These files take the time of the run, before the small files and after them.
         for name in ["src/a/large", "src/z/large"] {
             fs::write(field.path(name), vec![7; 100_000 + chance.below(150_000) as usize]).unwrap();
         }
@@ -119,7 +122,7 @@ impl Field {
         self.root.path().join(path)
     }
 
-    /// Files and directories that the source has, or a copy.
+    /// Returns the files and directories of the source, or of a copy.
     fn files(&self, tree: &str) -> BTreeSet<PathBuf> {
         let (top, mut found, mut waiting) = (self.path(tree), BTreeSet::new(), vec![PathBuf::new()]);
         while let Some(path) = waiting.pop() {
@@ -134,7 +137,7 @@ impl Field {
         found
     }
 
-    /// What can't be done, as something else was done before, is left.
+    /// Events that an earlier event made impossible are skipped.
     fn happens(&mut self, event: Event, chance: &mut Chance) {
         let directory = self.path("src").join(chance.of(&DIRECTORIES));
         let other = self.path("src").join(chance.of(&DIRECTORIES));
@@ -171,12 +174,12 @@ impl Field {
     }
 }
 
-/// Starts a program, and waits until it has opened the source: from then on it is the source of this run.
+/// Starts a program, and waits until it has opened the source, which from then on is the source of this run.
 fn start(command: &mut Command, source: &Path) -> Running {
     let running = Running::start(command);
     let descriptors = PathBuf::from(format!("/proc/{}/fd", running.id()));
     let deadline = Instant::now() + Duration::from_secs(60);
-    // rsync goes there.
+    // rsync changes to that directory.
     let directory = PathBuf::from(format!("/proc/{}/cwd", running.id()));
     let is_there = |link: &Path| fs::read_link(link).is_ok_and(|path| path.starts_with(source));
     loop {
@@ -192,12 +195,12 @@ fn start(command: &mut Command, source: &Path) -> Running {
     running
 }
 
-/// What each of the two lost.
+/// The losses of both programs.
 #[derive(Default)]
 struct Losses {
     ours: Vec<PathBuf>,
     theirs: usize,
-    /// Files that were never at the source and are gone: something was deleted.
+    /// Files that were never at the source and are gone: deletion has worked.
     ours_deleted: usize,
     theirs_deleted: usize,
     told: String,

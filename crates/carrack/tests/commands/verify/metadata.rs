@@ -1,4 +1,4 @@
-//! What `carrack verify` says of modes, times, owners, links, attributes and holes: after a copy, and after somebody changed something.
+//! `carrack verify` of modes, times, owners, links, attributes and holes: after a copy, and after changes.
 
 use std::fs::{self, File, FileTimes, Permissions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, lchown};
@@ -16,7 +16,7 @@ use crate::common::sshd::Sshd;
 use crate::common::tree::{plant, plant_rich};
 use crate::common::{CARRACK, Places, say_skipped};
 
-/// A tree and its copy by `carrack cp` with these options, on a file system with attributes.
+/// Returns a tree and its copy by `carrack cp` with these options, on a file system with attributes.
 fn copied(plant: fn(&Path), options: &[&str]) -> Places {
     let places = Places::new();
     plant(&places.near("tree"));
@@ -30,7 +30,7 @@ fn copy(places: &Places, options: &[&str]) {
     assert_exit(&output, 0);
 }
 
-/// Differences by their paths, each as a list of what differs; and the summary.
+/// Returns the differences by their paths, each as a list; and the summary.
 #[track_caller]
 fn differences(places: &Places, options: &[&str], exit: i32) -> (Vec<Value>, Value) {
     let mut command = Command::new(CARRACK);
@@ -40,7 +40,7 @@ fn differences(places: &Places, options: &[&str], exit: i32) -> (Vec<Value>, Val
     found(&output)
 }
 
-/// The only difference there is, without its times of this day.
+/// Returns the only difference, without its times of this day.
 #[track_caller]
 fn only(places: &Places, options: &[&str]) -> (String, Value) {
     let (differences, summary) = differences(places, options, 1);
@@ -74,7 +74,7 @@ fn a_copy_has_what_it_was_told_to_keep() {
     assert_eq!(summary["equal"], 0);
 }
 
-/// The example that was found equal.
+/// The same change is equal without `--perms`.
 #[test]
 fn another_mode_and_time_are_told() {
     let places = copied(plant, &["-r"]);
@@ -193,7 +193,7 @@ fn names_of_one_file_are_told_where_they_are_not_one() {
     assert!(["one", "two"].contains(&&*path));
     assert_eq!((&what[0]["of"], &what[0]["source"]), (&"hard-link".into(), &"one file".into()));
     differences(&places, &[], 0);
-    // The other way round.
+    // The links are at the other end.
     fs::remove_file(tree.join("two")).unwrap();
     fs::write(tree.join("two"), "one").unwrap();
     File::open(tree.join("two")).unwrap().set_times(FileTimes::new().set_modified(time)).unwrap();

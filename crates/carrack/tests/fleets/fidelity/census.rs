@@ -1,4 +1,4 @@
-//! Everything that a tree's entries have, attribute by attribute.
+//! The census of a tree: all metadata of its entries, attribute by attribute.
 
 use std::collections::BTreeMap;
 use std::fs::{self, Metadata};
@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{lgetxattr, llistxattr};
 
-/// What differs, by the name of the attribute.
+/// The values, by the name of the attribute.
 pub type Row = BTreeMap<String, String>;
 
-/// Every entry beneath `root`, and `root` itself.
+/// Returns every entry below `root`, and `root` itself.
 pub fn census(root: &Path) -> BTreeMap<PathBuf, Row> {
     let mut found = BTreeMap::new();
     // By inode, the names of files that have several.
@@ -45,7 +45,7 @@ fn row(path: &Path, metadata: &Metadata) -> Row {
     put("group", metadata.gid().to_string());
     put("time", format!("{}.{:09}", metadata.mtime(), metadata.mtime_nsec()));
     put("contents", contents(path, metadata));
-    // An object of a file system in memory: smaller files travel in bundles.
+    // The size of an object on a file system in memory: smaller files travel in bundles.
     let is_large = metadata.len() >= 512 << 10;
     put("holes", (is_large && has_holes(metadata)).to_string());
     put("small holes", (!is_large && has_holes(metadata)).to_string());
@@ -55,7 +55,8 @@ fn row(path: &Path, metadata: &Metadata) -> Row {
     row
 }
 
-/// Whether the storage holds less than half of a file that is no tiny one, which some file systems keep with its name.
+/// Returns true if the storage holds less than half of a file that is not tiny; some file systems keep tiny
+/// ones with their names.
 fn has_holes(metadata: &Metadata) -> bool {
     metadata.is_file() && metadata.len() > 64 << 10 && metadata.blocks() * 512 < metadata.len() / 2
 }
@@ -86,7 +87,7 @@ fn attributes(path: &Path) -> BTreeMap<String, String> {
     names.map(|name| (String::from_utf8_lossy(name).into_owned(), value(name))).collect()
 }
 
-/// Lines that say what `copy` has otherwise, each with its path and the attribute.
+/// Returns lines with the differences of `copy`, each with its path and the attribute.
 pub fn differences(expected: &Path, copy: &Path) -> Vec<String> {
     let (expected, mut copy) = (census(expected), census(copy));
     let mut lines = Vec::new();

@@ -1,5 +1,5 @@
-//! Each option in each way of running a copy: it has its effect at the destination, or is refused with the reason that is written down. There
-//! is no third outcome, and no option without a row.
+//! Each option in each way of running a copy: it has its effect at the destination, or is refused with the
+//! documented reason. There is no third outcome, and no option without a row.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, FileTimes, Permissions};
@@ -22,10 +22,10 @@ use crate::common::{CARRACK, free_port, skip};
 use crate::daemon::Site;
 use crate::fleet::stage::{Manner, SITES, Stage};
 
-/// For the tree and its copies.
+/// Bytes for the tree and its copies.
 const BYTES: u64 = 2 << 30;
 
-/// Somebody without an account.
+/// A user without an account.
 const SOMEBODY: u32 = 54_321;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ enum Way {
     Fleet,
 }
 
-/// Those that need no fleet.
+/// The ways that need no fleet.
 const WAYS: [Way; 5] = [Way::Here, Way::Ssh, Way::Daemon, Way::BetweenTwo, Way::Queue];
 
 impl Way {
@@ -51,13 +51,13 @@ impl Way {
     }
 }
 
-/// Everything that copies can be carried out by.
+/// The environment for all ways of copying.
 struct World {
     place: TempDir,
     site: Site,
     port: u16,
     ssh: String,
-    // They end before what they serve.
+    // The servers are dropped before their directories.
     _daemon: Serving,
     _queue: Serving,
 }
@@ -90,7 +90,7 @@ impl World {
         self.place.path().join(name)
     }
 
-    /// Where a way finds its source. The fleet's files are the thread's own that has set it.
+    /// Returns the source of a way. The fleet's files belong to the thread that started it.
     fn tree(&self, fleet: Option<&Stage>, name: &str) -> PathBuf {
         fleet.map_or_else(|| self.path(name), |stage| stage.seen("east").join(name))
     }
@@ -103,7 +103,7 @@ impl World {
         }
     }
 
-    /// A copy of a directory, or of its contents if it ends with a slash, to `name`.
+    /// Copies a directory, or its contents if it ends with a slash, to `name`.
     fn carry(
         &self,
         (way, fleet): (Way, Option<&Stage>),
@@ -164,7 +164,7 @@ fn stage() -> Option<Stage> {
     Some(stage)
 }
 
-/// Of everything that some option is about one.
+/// Plants an entry of each kind that an option is about.
 fn plant(tree: &Path) {
     for directory in ["sub/deep", "only", "closed"] {
         fs::create_dir_all(tree.join(directory)).unwrap();
@@ -211,7 +211,7 @@ fn set_time(path: &Path, time: SystemTime) {
     File::open(path).unwrap().set_times(FileTimes::new().set_modified(time)).unwrap();
 }
 
-/// What stands at the destination.
+/// The destination.
 struct There<'a> {
     tree: &'a Path,
     root: &'a Path,
@@ -252,7 +252,7 @@ impl There<'_> {
         fs::read(self.root.join(name)).ok() == fs::read(self.tree.join(name)).ok()
     }
 
-    /// The destination of a file has this part of it, and its own bytes.
+    /// Returns true if the destination has this part of the source, and its own bytes elsewhere.
     fn is_over_sevens(&self, part: Range<usize>) -> bool {
         let Ok(source) = fs::read(self.tree) else { return false };
         let mut expected = [7; SEVENS];
@@ -260,7 +260,7 @@ impl There<'_> {
         fs::read(self.root).is_ok_and(|found| found == expected)
     }
 
-    /// All regular files have their contents.
+    /// Returns true if all regular files have their contents.
     fn is_whole(&self) -> bool {
         ["a", "big", "b.o", "keep.o", "sub/deep/f", "only/f", "mode", "owned", "old", "holes"]
             .iter()
@@ -268,10 +268,10 @@ impl There<'_> {
     }
 }
 
-/// What an option does, and what has to be there before.
+/// The effect of an option, and its preparation.
 struct Row {
     tree: &'static str,
-    /// In place of the sample's words.
+    /// Arguments in place of the sample's.
     words: Option<&'static [&'static str]>,
     before: fn(&Path),
     holds: fn(&There<'_>) -> bool,
@@ -289,14 +289,14 @@ const fn after(before: fn(&Path), holds: fn(&There<'_>) -> bool) -> Row {
     Row { before, ..row(holds) }
 }
 
-/// A file that is larger than the one that comes.
+/// Writes a file that is larger than the source.
 fn sevens(there: &Path) {
     fs::write(there, [7; SEVENS]).unwrap();
 }
 
 const SEVENS: usize = 12_000;
 
-/// Something that is not at the source, and a file with other contents.
+/// Makes an entry that the source lacks, and a file with other contents.
 fn extra(there: &Path) {
     fs::create_dir(there).unwrap();
     fs::write(there.join("extra"), "extra").unwrap();
@@ -305,14 +305,14 @@ fn extra(there: &Path) {
     set_time(&there.join("a"), SystemTime::UNIX_EPOCH + Duration::from_secs(1_100_000_000));
 }
 
-/// The old file, of the same size, with other contents, and as much later.
+/// Makes the old file, of the same size, with other contents, and this much later.
 fn old_but(there: &Path, later: Duration) {
     fs::create_dir(there).unwrap();
     fs::write(there.join("old"), [0; 11]).unwrap();
     set_time(&there.join("old"), SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000) + later);
 }
 
-/// Options that change how the work is done, and nothing of what is there afterwards.
+/// Options that change only the way of working, and not the result.
 const HOW: &[&str] = &[
     "buffer",
     "checksum",
@@ -352,7 +352,7 @@ const HOW: &[&str] = &[
     "zone",
 ];
 
-/// Nothing of the file's owners, attributes and the like is there.
+/// Returns true if no owners, attributes and other extra metadata were copied.
 fn is_plain(there: &There<'_>) -> bool {
     there.is_whole()
         && there.owner("owned") == (0, 0)
@@ -410,7 +410,7 @@ fn rows() -> BTreeMap<&'static str, Row> {
         ("no-devices", row(|there| !there.has("null") && there.has("pipe"))),
         ("specials", row(|there| there.has("pipe") && !there.has("null"))),
         ("no-specials", row(|there| !there.has("pipe"))),
-        // What chattr sets is looked at by the tests of flags, on a file system that has some.
+        // The tests of flags cover chattr, on a file system with flags.
         ("file-flags", row(|there| there.is_whole())),
         (
             "no-target-directory",
@@ -427,7 +427,7 @@ fn rows() -> BTreeMap<&'static str, Row> {
         ("min-size", with(&["--min-size=1k"], |there| there.has("a") && !there.has("mode"))),
         ("max-size", with(&["--max-size=1k"], |there| !there.has("a") && there.has("mode"))),
         ("newer", with(&["--newer=1d"], |there| there.has("a") && !there.has("old"))),
-        // A mount in the source needs rights that not every machine gives: tests of selection have one.
+        // A mount in the source needs rights that not every machine gives: the tests of selection have one.
         ("one-file-system", row(|there| there.is_whole())),
         ("skip-links", row(|there| there.is_whole() && !there.has("link"))),
         ("safe-links", row(|there| there.is_link("link") && !there.has("sub/out"))),
@@ -474,7 +474,7 @@ fn rows() -> BTreeMap<&'static str, Row> {
             "max-delete",
             Row {
                 words: Some(&["--delete", "--max-delete=1"]),
-                // A fleet deletes nothing where there is too much.
+                // A fleet deletes nothing above the limit.
                 ..after(extra, |there| there.is_whole() && (there.has("extra") || there.has("extra.o")))
             },
         ),
@@ -490,7 +490,7 @@ fn rows() -> BTreeMap<&'static str, Row> {
     how.chain(rows).collect()
 }
 
-/// Options by which carrack cp becomes carrack sync.
+/// Options that turn carrack cp into carrack sync.
 const OF_SYNC: &[&str] = &[
     "sync",
     "contents",
@@ -508,27 +508,27 @@ const OF_SYNC: &[&str] = &[
     "trash",
 ];
 
-/// Options of copies of one file.
+/// Options of copies of a single file.
 const OF_ONE_FILE: &[&str] = &["offset", "length"];
 
-/// Options of submitted transfers alone: a command that copies knows none of that name.
+/// Options of submitted transfers alone: commands that copy have none of that name.
 const OF_SUBMISSIONS: &[&str] = &["sync", "chunk-size", "pairs"];
 
-/// What else is refused, and by whom, each with a part of the reason.
+/// Further refusals, each with its way and a part of the reason.
 const REFUSED: &[(Way, &str, &str)] = &[
     (Way::Here, "fabric", "both ends are in this process"),
     (Way::Queue, "fabric", "both ends are in this process"),
     (Way::BetweenTwo, "fabric", "objects between two far hosts go over TCP"),
     (Way::Daemon, "fabric", "it is not allowed there"),
-    // Whoever administers it may allow less than private data.
+    // The administrator may allow less than private data.
     (Way::Daemon, "protection", "does not let data travel safe"),
     (Way::Fleet, "protection", "does not let data travel safe"),
-    // Beneath an export there is no such directory.
+    // There is no such directory below an export.
     (Way::Daemon, "journal-dir", "can't be used"),
     (Way::Daemon, "sink-spill", "a daemon lets nobody choose one"),
 ];
 
-/// What a machine may not have: an option, and what is said then.
+/// Features that a machine may lack: an option, and the message.
 const LACKING: &[(&str, &str)] = &[
     ("fabric", "no provider"),
     ("spill", "no spill in"),
@@ -537,11 +537,11 @@ const LACKING: &[(&str, &str)] = &[
     ("zone", "no core is planned"),
 ];
 
-/// What a daemon can't keep, and tells: it gives nobody's files to others.
+/// Metadata that a daemon can't keep, and reports: it never gives files to other users.
 const LOST_AT_DAEMONS: &[&str] =
     &["owner", "no-owner", "group", "no-group", "numeric-ids", "chown", "usermap", "groupmap", "devices"];
 
-/// Why it is not as it should be.
+/// Checks a destination; returns the reason for a failure.
 fn judge(
     world: &World,
     (way, fleet): (Way, Option<&Stage>),
@@ -608,7 +608,7 @@ fn every_option_works_in_every_way_or_is_refused() {
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// What is not as its row says, of all options in one way.
+/// Returns the failures of all options in one way.
 fn wrong_ones(world: &World, rows: &BTreeMap<&str, Row>, way: Way, fleet: Option<&Stage>) -> Vec<String> {
     let mut wrong = Vec::new();
     let plain = world.carry((way, fleet), &[], "tree/", "plain", false);

@@ -1,4 +1,4 @@
-//! File flags: what is immutable, append-only or not to be dumped is so at the destination too.
+//! File flags: immutable, append-only and no-dump files have their flags at the destination too.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -14,7 +14,7 @@ use crate::common::{CARRACK, skip};
 
 const ALL: IFlags = IFlags::IMMUTABLE.union(IFlags::APPEND).union(IFlags::NODUMP);
 
-/// Takes the flags away again: nothing could be removed else.
+/// Clears the flags on drop: otherwise the files could not be removed.
 struct Loosened<'a>(&'a Ground);
 
 impl Drop for Loosened<'_> {
@@ -43,7 +43,7 @@ pub fn set(path: &Path, flags: IFlags) -> rustix::io::Result<()> {
     ioctl_setflags(&file, others | flags)
 }
 
-/// Small and large files, one with two names, a directory with something in it.
+/// Small and large files, one with two names, and a directory that is not empty.
 const FLAGGED: [(&str, IFlags); 7] = [
     ("immutable", IFlags::IMMUTABLE),
     ("append-only", IFlags::APPEND),
@@ -54,7 +54,7 @@ const FLAGGED: [(&str, IFlags); 7] = [
     ("sealed/inside", IFlags::APPEND),
 ];
 
-/// Whether the file system has flags.
+/// Plants files with flags; returns true if the file system has flags.
 pub fn plant(tree: &Path) -> bool {
     fs::create_dir_all(tree.join("sealed/deep")).unwrap();
     for name in ["immutable", "append-only", "no-dump", "linked", "plain", "sealed/inside", "sealed/deep/f"] {
@@ -92,7 +92,7 @@ fn flags_are_kept_and_repeating_does_nothing() {
         let summary = sync(&options, &tree, &there);
         assert_eq!(summary["bytes_done"], 0, "{}: {summary}", ground.name);
         assert_same(&tree, &there, ground.name);
-        // Flags, modes and times alone, at either end.
+        // Only flags, modes and times change, at either end.
         for (path, flags) in [
             (tree.join("plain"), IFlags::NODUMP),
             (there.join("immutable"), IFlags::empty()),
@@ -111,20 +111,21 @@ fn flags_are_kept_and_repeating_does_nothing() {
         set(&tree.join("plain"), IFlags::empty()).unwrap();
         sync(&options, &tree, &there);
         assert_same(&tree, &there, ground.name);
-        // Without the option nothing is asked for, and nothing changes.
+        // Without the option no flags are read, and none change.
         copy(&["-a"], &tree, &ground.path("without"));
         assert_eq!(flags(&ground.path("without/immutable")), IFlags::empty(), "{}", ground.name);
     }
 }
 
-/// Of the journals beside the destination.
+/// Returns the size of the journals next to the destination.
 fn journal_bytes(ground: &Ground) -> u64 {
     let entries = fs::read_dir(ground.path("")).unwrap().map(Result::unwrap);
     let journals = entries.filter(|entry| entry.file_name().to_string_lossy().ends_with(".journal"));
     journals.map(|journal| journal.metadata().unwrap().len()).sum()
 }
 
-/// Flags come last: a copy that is killed has set none, and the one that goes on has what is there already.
+/// Flags come last: a copy that is killed has set none, and the resumed copy sets those of existing files
+/// too.
 #[test]
 fn who_goes_on_sets_flags_of_what_was_there() {
     let Some(ground) = super::is_root().then(Ground::tmpfs).flatten() else { return };
@@ -142,12 +143,13 @@ fn who_goes_on_sets_flags_of_what_was_there() {
         command
     };
     let first = Running::start(&mut command(&["--bwlimit", "2MB"]));
-    // Either may come first.
+    // Either file may come first.
     let copied = || -> Vec<_> {
         ["large", "slow"].map(|name| there.join(name)).into_iter().filter(|f| f.exists()).collect()
     };
     wait_for("the first large file", || (!copied().is_empty()).then_some(()));
-    // Until it is recorded: with the group that was being filled, and the one before may not be durable yet.
+    // The file must be recorded: with the group that was being filled, and the previous group may not be
+    // durable yet.
     for _ in 0..2 {
         let before = journal_bytes(&ground);
         wait_for("a record", || (journal_bytes(&ground) > before).then_some(()));
@@ -163,7 +165,7 @@ fn who_goes_on_sets_flags_of_what_was_there() {
     assert_eq!(flags(&there.join("slow")), IFlags::IMMUTABLE);
 }
 
-/// What can't be changed is told, and stays as it is.
+/// A file that can't be changed is reported, and stays as it is.
 #[test]
 fn what_is_immutable_is_not_replaced() {
     let Some(ground) = super::is_root().then(Ground::tmpfs).flatten() else { return };
@@ -184,7 +186,7 @@ fn what_is_immutable_is_not_replaced() {
     assert_eq!(fs::read(there.join("immutable")).unwrap(), b"immutable");
 }
 
-/// Who may not set them loses nothing else.
+/// A user who may not set flags loses nothing else.
 #[test]
 fn who_may_not_set_flags_is_told() {
     let Some(ground) = super::is_root().then(Ground::tmpfs).flatten() else { return };

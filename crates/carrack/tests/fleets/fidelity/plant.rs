@@ -11,10 +11,10 @@ use rustix::fs::{
 use super::specials::node;
 use crate::common::tree::{noise, plant_rich};
 
-/// Owners that no system has accounts for.
+/// Owners without accounts.
 const NOBODYS: [(u32, u32); 4] = [(1, 1), (54_321, 54_322), (0, 54_323), (u32::MAX - 1, 0)];
 
-/// Everything that root can make of it where the file system has it. Times come last.
+/// Plants all metadata that root can set on this file system. Times come last.
 pub fn plant(root: &Path) {
     plant_rich(root);
     plant_owners(&root.join("owners"));
@@ -28,7 +28,7 @@ pub fn plant(root: &Path) {
     plant_times(&root.join("times"));
 }
 
-/// Changes owners, attributes and ACLs at either end, and nothing else: they come, go, and have other values.
+/// Changes only owners, attributes and ACLs at either end: some are added, removed, or changed.
 pub fn change_extras(tree: &Path, copy: &Path) {
     let set = |path: &Path, name: &str, value: &[u8]| {
         let _ = lsetxattr(path, name, value, XattrFlags::empty());
@@ -48,13 +48,13 @@ pub fn change_extras(tree: &Path, copy: &Path) {
     for name in ["file1", "link1", "directory1"] {
         lchown(tree.join("owners").join(name), Some(7), Some(8)).unwrap();
     }
-    // Without an ACL the mode's group is the mask's no more.
+    // Without an ACL the mode's group bits are no longer those of the mask.
     for path in [tree, copy] {
         fs::set_permissions(path.join("owners/file1"), Permissions::from_mode(0o640)).unwrap();
     }
 }
 
-/// Gives a directory an ACL for all that will be made in it; whether it could.
+/// Gives a directory an ACL for its new entries; returns false if that is not possible.
 pub fn share_by_default(directory: &Path) -> bool {
     let entries =
         [(1, 7, u32::MAX), (2, 7, 54_321), (4, 7, u32::MAX), (0x10, 7, u32::MAX), (0x20, 0, u32::MAX)];
@@ -77,11 +77,12 @@ fn plant_owners(root: &Path) {
     }
 }
 
-/// Names, values of all sizes up to `limit`, on what can have them. Whatever the file system refuses is left out.
+/// Plants names, and values of all sizes up to `limit`, on all entries that can have them. Values that the
+/// file system refuses are left out.
 fn plant_attributes(root: &Path) {
     fs::create_dir(root).unwrap();
     let set = |path: &Path, name: &str, value: &[u8]| {
-        // Not every file system has them, or so large ones.
+        // Not every file system has attributes, or such large ones.
         let _ = lsetxattr(path, name, value, XattrFlags::empty());
     };
     for (number, size) in [0, 1, 255, 256, 257, 3_000, 30_000, 65_536].into_iter().enumerate() {
@@ -112,7 +113,7 @@ fn plant_attributes(root: &Path) {
     set(root, "user.of-the-root", b"value");
 }
 
-/// As `linux/posix_acl_xattr.h` has it: version 2, then tag, permissions and number of each entry.
+/// Encodes as in `linux/posix_acl_xattr.h`: version 2, then tag, permissions and number of each entry.
 fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     let mut bytes = 2u32.to_le_bytes().to_vec();
     for (tag, permissions, number) in entries {
@@ -156,7 +157,8 @@ fn plant_set_id(root: &Path) {
     }
 }
 
-/// A hundred names in ten directories of a small file, an empty one and a large one with an owner and an attribute.
+/// Plants a hundred names in ten directories for a small file, an empty one and a large one with an owner and
+/// an attribute.
 fn plant_hard_links(root: &Path) {
     fs::create_dir(root).unwrap();
     for (name, bytes) in [("empty", 0), ("small", 100), ("large", 3_000_000)] {
@@ -172,7 +174,8 @@ fn plant_hard_links(root: &Path) {
     }
 }
 
-/// Of all kinds and owners, with attributes and ACLs, in a directory that gives its entries an ACL of its own.
+/// Plants special files of all kinds and owners, with attributes and ACLs, in a directory that gives its
+/// entries an ACL.
 fn plant_specials(root: &Path) {
     const NOBODY: u32 = u32::MAX;
     let of_all = acl(&[(1, 7, NOBODY), (4, 7, NOBODY), (0x20, 7, NOBODY)]);
@@ -202,7 +205,7 @@ fn plant_specials(root: &Path) {
     }
 }
 
-/// At the start, between data, at the end, everywhere.
+/// Plants holes at the start, between data, at the end, and everywhere.
 fn plant_holes(root: &Path) {
     fs::create_dir(root).unwrap();
     const SIZE: u64 = 64 << 20;
@@ -219,8 +222,8 @@ fn plant_holes(root: &Path) {
     }
 }
 
-/// The same in files that are smaller than an object of some file systems, and of all. Data and holes in turn are far enough apart for holes to stay
-/// where they are kept in multiples of 64 KiB.
+/// Plants the same in files smaller than an object of some file systems, and of all. Data and holes in turn
+/// are far enough apart for holes to stay where they are kept in multiples of 64 KiB.
 fn plant_small_holes(root: &Path) {
     fs::create_dir(root).unwrap();
     for (size, step) in [(900 << 10, 256 << 10), (120 << 10, 24 << 10)] {
@@ -236,12 +239,12 @@ fn plant_small_holes(root: &Path) {
             file.set_len(size).unwrap();
             data.iter().for_each(|&offset| file.write_all_at(&noise(100), offset).unwrap());
         }
-        // Zeros that are written are no hole.
+        // Written zeros are not a hole.
         fs::write(root.join(format!("zeros-{size}")), vec![0; size as usize]).unwrap();
     }
 }
 
-/// Before 1970, before 1901, beyond 2038, beyond 2106: whatever of it the file system has.
+/// Plants times before 1970, before 1901, after 2038, and after 2106, as far as the file system has them.
 fn plant_times(root: &Path) {
     fs::create_dir(root).unwrap();
     for seconds in [-1, -2_147_483_648, -2_147_483_649, 2_147_483_648, 4_294_967_296, 15_000_000_000] {

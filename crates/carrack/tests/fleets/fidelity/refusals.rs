@@ -1,5 +1,6 @@
-//! Destinations that store less, or refuse: coarse times, times without room, no modes, no times, no hard links, no symbolic links, names
-//! that are not told apart. Contents are right all the same, and what is missing is told once.
+//! Destinations that store less, or refuse requests: coarse times, a small range of times, no modes, no
+//! times, no hard links, no symbolic links, names without case. Contents are right all the same, and losses
+//! are reported once.
 
 #![allow(unsafe_code)] // Installing the filter that has system calls refused.
 
@@ -18,7 +19,7 @@ use crate::common::process::{assert_exit, assert_says, json, run, talk};
 use crate::common::tree::{noise, temporary_names};
 use crate::common::{CARRACK, skip};
 
-/// Small and large files, one with two names, and directories; no time is a whole second.
+/// Plants small and large files, one with two names, and directories; no time is a whole second.
 fn plant(tree: &Path) {
     fs::create_dir_all(tree.join("sub/empty")).unwrap();
     for name in ["one", "two", "sub/three"] {
@@ -55,7 +56,7 @@ fn summary(output: &Output) -> serde_json::Value {
     json(output).pop().unwrap()
 }
 
-/// ext4 with 128-byte inodes: whole seconds up to 2038.
+/// ext4 with 128-byte inodes has whole seconds up to 2038.
 #[test]
 fn coarse_times_are_the_times_that_were_told() {
     if !is_root() {
@@ -91,7 +92,8 @@ fn coarse_times_are_the_times_that_were_told() {
     assert_eq!(sync(&["--modify-window=2.5"]), [0, 0]);
 }
 
-/// Has system calls of the command refused (seccomp(2), with a classic BPF program on `struct seccomp_data`).
+/// Makes the kernel refuse system calls of the command (seccomp(2), with a classic BPF program on `struct
+/// seccomp_data`).
 fn refuse(command: &mut Command, calls: &[libc::c_long], errno: i32) {
     let op = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
     let mut program = vec![op(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0)];
@@ -104,7 +106,8 @@ fn refuse(command: &mut Command, calls: &[libc::c_long], errno: i32) {
         let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
         // SAFETY: plain numbers; no memory is passed.
         let unprivileged = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
-        // SAFETY: `filter` and the program that it points to live until the call returns; the kernel copies them.
+        // SAFETY: `filter` and the program that it points to live until the call returns; the kernel copies
+        // them.
         let installed = unsafe {
             libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, std::ptr::from_ref(&filter), 0, 0)
         };
@@ -123,7 +126,7 @@ const LINKS: [libc::c_long; 1] = [libc::SYS_linkat];
 const FILE_SYSTEMS: [libc::c_long; 2] = [libc::SYS_statfs, libc::SYS_fstatfs];
 const SYMLINKS: [libc::c_long; 1] = [libc::SYS_symlinkat];
 
-/// Copies and syncs where calls are refused; returns what the copy said.
+/// Copies and syncs with refused calls; returns the output of the copy.
 fn copied(calls: &[libc::c_long], errno: i32) -> String {
     let dir = tempfile::tempdir().unwrap();
     let (tree, there) = (dir.path().join("tree"), dir.path().join("there"));
@@ -158,7 +161,7 @@ fn a_refused_mode_is_a_loss() {
     }
 }
 
-/// Without `--perms` the mode of the file that is replaced is the one that counts.
+/// Without `--perms` the mode of the replaced file holds.
 #[test]
 fn a_file_that_is_replaced_opens_no_wider_where_modes_are_refused() {
     for errno in [libc::EPERM, libc::EOPNOTSUPP, libc::ENOSYS] {
@@ -200,7 +203,7 @@ fn a_hard_link_that_can_not_be_made_is_a_file_of_its_own() {
     }
 }
 
-/// It is then treated as one that nobody knows.
+/// It is then treated as an unknown file system.
 #[test]
 fn a_file_system_that_can_not_be_asked_what_it_is_takes_a_copy() {
     for errno in [libc::ENOSYS, libc::EPERM] {
@@ -219,7 +222,7 @@ fn a_file_system_that_can_not_be_asked_what_it_is_takes_a_copy() {
     }
 }
 
-/// What it may have is not told then, and it takes what is usual.
+/// Without its limits the process uses the usual ones.
 #[test]
 fn a_process_that_can_not_ask_for_its_limits_copies() {
     for errno in [libc::ENOSYS, libc::EPERM] {
@@ -233,7 +236,7 @@ fn a_process_that_can_not_ask_for_its_limits_copies() {
     }
 }
 
-/// There is nothing in its place, so that is no loss.
+/// No other entry takes its place, so it is a failure and not a loss.
 #[test]
 fn a_symbolic_link_that_can_not_be_made_is_a_failure_with_a_way_out() {
     let dir = tempfile::tempdir().unwrap();
@@ -251,7 +254,7 @@ fn a_symbolic_link_that_can_not_be_made_is_a_failure_with_a_way_out() {
     }
 }
 
-/// Only its owner may set mode and time of a file then, and root has given it away.
+/// Only the owner may set mode and time of a file then, and root has given the file away.
 #[test]
 fn root_without_cap_fowner_keeps_modes_and_times_of_others_files() {
     const CAP_FOWNER: libc::c_ulong = 3;
@@ -290,7 +293,7 @@ fn root_without_cap_fowner_keeps_modes_and_times_of_others_files() {
     }
 }
 
-/// Whose directory's mode and time are not the copying user's to set.
+/// The copying user may not set the mode and the time of the other user's directory.
 #[test]
 fn a_colleagues_directory_takes_a_copy() {
     if !is_root() {
@@ -309,7 +312,7 @@ fn a_colleagues_directory_takes_a_copy() {
     assert_contents(&tree, &there);
 }
 
-/// A bundle of small files is not complete then, and some of them are in their places.
+/// A bundle of small files is not complete then, and some of its files are in their places.
 #[test]
 fn what_is_complete_on_a_full_disk_counts() {
     if !is_root() {
@@ -336,10 +339,10 @@ fn what_is_complete_on_a_full_disk_counts() {
     assert_eq!(summary(&output)["files_done"], complete);
 }
 
-/// exFAT by FUSE does not regard case; it has no hard links, and ignores a time of modification alone.
+/// exFAT by FUSE ignores case; it has no hard links, and ignores a modification time alone.
 ///
-/// Which of two comes first is open. Whoever has the place keeps all of it, also what was there already, and the other fails with all
-/// that is in it.
+/// Either of two entries may come first. The first keeps its place with all its contents, also those that
+/// existed before, and the second fails with all entries in it.
 #[test]
 fn two_entries_never_share_a_place() {
     if !is_root() {
@@ -356,7 +359,7 @@ fn two_entries_never_share_a_place() {
         assert_eq!(summary(&output)["files_done"], done, "{}", talk(&output));
         assert_contents(tree, &there);
     }
-    // Against a small and a large file, and against a directory.
+    // The conflicts are with a small and a large file, and with a directory.
     fs::create_dir(tree.join("SUB")).unwrap();
     fs::write(tree.join("SUB/four"), "another").unwrap();
     fs::write(tree.join("TWO"), "a longer one").unwrap();
@@ -384,7 +387,7 @@ fn two_entries_never_share_a_place() {
     }
 }
 
-/// The entries that failed.
+/// Returns the entries that failed.
 fn failed_beneath(there: &Path, output: &Output) -> BTreeSet<String> {
     let events = json(output).into_iter().filter(|event| event["event"] == "failed");
     let path = |event: serde_json::Value| event["path"].as_str().unwrap().to_owned();
@@ -392,7 +395,7 @@ fn failed_beneath(there: &Path, output: &Output) -> BTreeSet<String> {
     events.map(path).map(relative).collect()
 }
 
-/// What the source has by another spelling, or has just been placed, is not deleted.
+/// An entry that the source has in another spelling, or that was just placed, is not deleted.
 #[test]
 fn a_name_of_another_case_is_the_same_to_a_deletion() {
     if !is_root() {
@@ -420,7 +423,8 @@ fn a_name_of_another_case_is_the_same_to_a_deletion() {
     assert_eq!(output.status.code(), Some(1), "{}", talk(&output));
 }
 
-/// As in a bare chroot: attributes and owners are kept, and the mode of what must not be opened is a loss.
+/// As in a bare chroot: attributes and owners are kept, and the mode of a file that must not be opened is a
+/// loss.
 #[test]
 fn without_proc_little_is_lost() {
     if !is_root() {
@@ -459,7 +463,7 @@ fn without_proc_little_is_lost() {
     }
 }
 
-/// NTFS-3G answers for the ACL of a file, and lists none.
+/// NTFS-3G returns the ACL of a file, but lists none.
 #[test]
 fn an_acl_that_is_not_listed_is_copied() {
     let made: [&[&str]; 2] = [&["mkntfs", "-Q", "-F", "-q"], &["ntfs-3g", "-o", "permissions,acl"]];
@@ -497,7 +501,7 @@ fn exfat() -> Option<Ground> {
     served("exFAT", [&["mkfs.exfat"], &["mount", "-t", "exfat-fuse", "-o", "loop"]])
 }
 
-/// By FUSE: a command that makes the file system in an image, and one that mounts it.
+/// Makes a file system in an image with one command, and mounts it by FUSE with the other.
 fn served(name: &'static str, [make, mount_by]: [&[&str]; 2]) -> Option<Ground> {
     let root = tempfile::tempdir_in("/var/tmp").unwrap();
     let (image, mount) = (root.path().join("image"), root.path().join("mnt"));

@@ -1,8 +1,9 @@
-//! Who may do what with a copy: beside `cp` and `rsync`, of the same trees, onto the same destinations. No copy gives anybody a right
-//! that the safer of the two does not give, and that he did not have there before.
+//! Access rights after a copy, compared with those after `cp` and `rsync` of the same trees, onto the same
+//! destinations. No copy gives a user a right that the safer of the two does not give, and that the user did
+//! not have there before.
 //!
-//! Each case follows from its number. `CARRACK_RIGHTS_RUNS` says how many there are, `CARRACK_RIGHTS_RUN` names one to look at.
-//! docs/fidelity.md says where the three differ.
+//! Each case follows from its number. `CARRACK_RIGHTS_RUNS` is the number of cases, `CARRACK_RIGHTS_RUN`
+//! names one. docs/fidelity.md has the differences of the three.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Permissions};
@@ -19,11 +20,11 @@ use crate::common::{CARRACK, skip};
 
 const RUNS: u64 = 40;
 
-/// Who copies where it is not root, and others who own files.
+/// The copying user where it is not root, and other owners of files.
 const USER: u32 = 65_534;
 const OWNERS: [(u32, u32); 4] = [(0, 0), (USER, USER), (54_321, 54_322), (54_323, 54_324)];
 
-/// SplitMix64: a case has to be the same everywhere.
+/// SplitMix64: a case must be the same everywhere.
 struct Chance(u64);
 
 impl Chance {
@@ -44,7 +45,7 @@ impl Chance {
     }
 }
 
-/// What is kept, as each of the three is told it; nothing where there is no such option.
+/// The metadata to keep, as options of each program; `None` if it has no such option.
 struct Options {
     carrack: &'static [&'static str],
     cp: Option<&'static [&'static str]>,
@@ -63,7 +64,7 @@ const OPTIONS: [Options; 5] = [
     },
     Options {
         carrack: &["-a", "--no-perms"],
-        // Where it is told so, it does not look at the modes of the source at all.
+        // With such an option, cp ignores the modes of the source altogether.
         cp: None,
         rsync: &["-a", "--no-perms"],
         keeps_modes: false,
@@ -76,7 +77,7 @@ const OPTIONS: [Options; 5] = [
     },
 ];
 
-/// An entry of an ACL: tag, permissions, and whose.
+/// Encodes an ACL: tag, permissions, and ID of each entry.
 fn acl(user: u16, named: u16, group: u16, mask: u16, other: u16) -> Vec<u8> {
     let mut value = 2_u32.to_le_bytes().to_vec();
     for (tag, perm, id) in [
@@ -98,7 +99,7 @@ fn set_acl(path: &Path, name: &str, value: &[u8]) {
     set.unwrap_or_else(|errno| panic!("{}: {errno}", path.display()));
 }
 
-/// Plants some of the entries that every tree may have; whoever copies can read them.
+/// Plants some of the entries that every tree may have; the copying user can read them.
 fn plant(chance: &mut Chance, root: &Path, is_root: bool, often: u64, has_acls: bool) {
     const NAMES: [&str; 8] = ["", "d", "d/small", "d/large", "small", "large", "e", "e/small"];
     for name in NAMES {
@@ -129,7 +130,7 @@ fn plant(chance: &mut Chance, root: &Path, is_root: bool, often: u64, has_acls: 
         }
         let (uid, gid) = match is_root {
             true => (uid, gid),
-            // What the user could neither read nor replace has no case.
+            // Files that the user could neither read nor replace are not part of a case.
             false => (USER, chance.of(&[USER, gid])),
         };
         chown(&path, Some(uid), Some(gid)).unwrap();
@@ -146,11 +147,11 @@ fn plant(chance: &mut Chance, root: &Path, is_root: bool, often: u64, has_acls: 
     }
 }
 
-/// What each may do, by their numbers: read, write, execute; and whose rights a program gives.
+/// The rights of each user, by their numbers: read, write, execute; and the IDs with which a program runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Rights {
     of: BTreeMap<(u32, u32), u32>,
-    /// Of the owner, the group, a named user and all others, whoever they are.
+    /// Rights of the owner, the group, a named user and all others, independent of their IDs.
     classes: [u32; 4],
     mode: u32,
     owner: (u32, u32),
@@ -221,7 +222,7 @@ fn every_path(root: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// By the shell, which sets the umask, and as the user if need be.
+/// Runs a program from a shell that sets the umask, as the user if need be.
 fn carry_out(program: &Path, args: &[&str], umask: u32, is_root: bool, from: &Path, to: &Path) -> Output {
     let mut command = Command::new("sh");
     command.arg("-c").arg(format!(r#"umask {umask:o}; exec "$0" "$@""#)).arg(program).args(args);
@@ -233,7 +234,7 @@ fn carry_out(program: &Path, args: &[&str], umask: u32, is_root: bool, from: &Pa
     run(&mut command)
 }
 
-/// Nothing if nobody got more by carrack than by both of the others.
+/// Runs a case; returns nothing if no user got more rights from carrack than from both others.
 fn case(number: u64, program: &Path) -> Vec<String> {
     let mut chance = Chance(number);
     let ground = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
@@ -242,7 +243,7 @@ fn case(number: u64, program: &Path) -> Vec<String> {
     let is_root = chance.one_in(2);
     let umask = chance.of(&[0o022, 0o002, 0o077, 0o027]);
     let options = &OPTIONS[(chance.next() % OPTIONS.len() as u64) as usize];
-    // Exact modes without the ACLs that belong to them: docs/fidelity.md.
+    // Exact modes without the ACLs that belong to them are an exception: docs/fidelity.md.
     let has_acls = !options.carrack.contains(&"--perms");
     plant(&mut chance, &place("src"), is_root, 8, options.carrack == ["-a"]);
     let before = chance.next();
@@ -286,13 +287,14 @@ fn case(number: u64, program: &Path) -> Vec<String> {
         let of = |end: &str| rights(&place(end).join(&path));
         let Some(found) = of("ours") else { continue };
         let (before, rsync) = (of("before").unwrap_or_default(), of("rsync").unwrap_or_default());
-        // rsync alone takes the default ACL of another directory there now and then: docs/fidelity.md.
+        // rsync alone takes the default ACL of another directory there in some cases: docs/fidelity.md.
         if options.cp.is_none() && before.mode == 0 && has_default_acl(place("ours").join(&path).parent()) {
             continue;
         }
         let cp = options.cp.map(|_| of("cp").unwrap_or_default());
         let told = rights(&source.join(path.strip_prefix("src").unwrap_or(&path))).unwrap_or_default();
-        // What both others give, what was there, and by an archive what the source gives.
+        // Allowed are the rights that both others give, those before the copy, and with an archive those of
+        // the source.
         let allowed = |of: &dyn Fn(&Rights) -> u32| {
             let source = if options.carrack == ["-a"] { of(&told) } else { 0 };
             cp.as_ref().map_or(7, of) & of(&rsync) | of(&before) | source
@@ -305,13 +307,14 @@ fn case(number: u64, program: &Path) -> Vec<String> {
                 problems.push(format!("{about}: {}: {who:?}: {ends:?}", path.display()));
             }
         };
-        // With exact modes alone the group is what the directory gives, which differs in when each sets the bit of that.
+        // With exact modes alone the group comes from the directory, and the programs differ in when each
+        // sets the directory's bit.
         if is_root && options.carrack != ["-r", "--perms"] {
             found.of.keys().for_each(|who| check(who, &|rights| rights.of.get(who).copied().unwrap_or(0)));
         }
         (0..4).for_each(|class| check(&class, &|rights| rights.classes[class]));
         let is_theirs = |set_id| {
-            // Of one that may give a right, each has to give it.
+            // A set-ID bit is allowed only if every program sets it.
             options.keeps_modes
                 && told.set_ids.contains(set_id)
                 && cp.as_ref().is_none_or(|cp| cp.set_ids.contains(set_id))
@@ -334,7 +337,7 @@ fn numbers() -> std::ops::Range<u64> {
     }
 }
 
-/// One that others may start.
+/// Returns a program that other users may start.
 fn program(place: &Path) -> PathBuf {
     let binary = place.join("carrack");
     fs::set_permissions(place, Permissions::from_mode(0o755)).unwrap();
@@ -356,7 +359,8 @@ fn nobody_may_more_than_by_the_safer_of_cp_and_rsync() {
     assert!(problems.is_empty(), "{} problems:\n{}", problems.len(), problems.join("\n"));
 }
 
-/// Each way in which a file gets its metadata: small and large, by a copy and a sync, local and over a pipe.
+/// Covers each way in which a file gets its metadata: small and large, by a copy and a sync, local and over a
+/// pipe.
 #[test]
 fn set_id_bits_go_with_the_owner() {
     if !geteuid().is_root() {
@@ -387,10 +391,10 @@ fn set_id_bits_go_with_the_owner() {
     assert_eq!(copy("cp", &["-a", "--no-group"], "user", true), [0o4755; 2]);
     assert_eq!(copy("cp", &["-a", "--chown", "54323:54324"], "given", true), [0o755; 2]);
     assert_eq!(copy("cp", &["-a", "--usermap", "54321:54323"], "mapped", true), [0o2755; 2]);
-    // What is there already and equal gets none either, and loses what it got.
+    // An existing equal file gets no bits either, and loses those it got.
     assert_eq!(copy("sync", &["--perms"], "all", true), [0o755; 2]);
     assert_eq!(copy("sync", &["--perms"], "none", true), [0o755; 2]);
-    // Bits that somebody else's file had do not become those of another owner.
+    // Bits of another user's file do not pass to another owner.
     for (options, to) in
         [(&["--owner"][..], "owned"), (&["--group"], "grouped"), (&["-a", "--no-perms"], "both")]
     {
@@ -440,7 +444,7 @@ fn modes_and_times_are_changed_by_request() {
     assert_eq!(fs::metadata(at("f/d/g")).unwrap().nlink(), 2, "names of one file need no time");
 }
 
-/// Long before its mode is set at the end.
+/// The restrictive mode is set long before the final one.
 #[test]
 fn a_directory_that_is_there_is_closed_before_anything_is_placed_in_it() {
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();
@@ -506,7 +510,7 @@ fn devices_pipes_and_sockets_are_no_destinations() {
     }
     let output = carry_out(Path::new(CARRACK), &["cp"], 0o022, true, &at("small"), &at("link"));
     assert!(output.status.code() == Some(3), "a link that leads to one");
-    // Within a tree it stands in the way, but for a sync of such.
+    // Within a tree the special file is not replaced, except by a sync with -a.
     fs::create_dir(at("there")).unwrap();
     for name in ["small", "large"] {
         fs::write(at("src").join(name), vec![7; if name == "large" { 2_000_000 } else { 2 }]).unwrap();

@@ -1,4 +1,5 @@
-//! Devices, named pipes and sockets: copied, synced, gone on with, verified, and told where they can't be had.
+//! Devices, named pipes and sockets: copied, synced, resumed, verified, and reported where they can't be
+//! made.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, lchown};
@@ -13,10 +14,10 @@ use super::{Ground, NOBODY, copy, is_root};
 use crate::common::CARRACK;
 use crate::common::process::{assert_exit, run};
 
-/// As `/dev/null`.
+/// The numbers of `/dev/null`.
 const NULL: (u32, u32) = (1, 3);
 
-/// False where not even root may.
+/// Makes a special file; returns false where not even root may.
 pub fn node(path: &Path, kind: FileType, (major, minor): (u32, u32), mode: u32) -> bool {
     let made = mknodat(CWD, path, kind, Mode::from_raw_mode(0o600), makedev(major, minor)).is_ok();
     if made {
@@ -25,7 +26,7 @@ pub fn node(path: &Path, kind: FileType, (major, minor): (u32, u32), mode: u32) 
     made
 }
 
-/// Two pipes, a socket and two devices.
+/// Plants two pipes, a socket and two devices.
 fn plant(tree: &Path) -> bool {
     fs::create_dir_all(tree.join("d")).unwrap();
     fs::write(tree.join("f"), "content").unwrap();
@@ -36,7 +37,7 @@ fn plant(tree: &Path) -> bool {
         && node(&tree.join("d/disk"), FileType::BlockDevice, (7, 1_000_000), 0o600)
 }
 
-/// A tree with all of them on tmpfs; nothing where there are none to be had.
+/// Returns a tree with all of them on tmpfs; `None` where they can't be made.
 fn planted() -> Option<Ground> {
     let ground = is_root().then(Ground::tmpfs).flatten()?;
     if plant(&ground.path("tree")) {
@@ -54,7 +55,7 @@ fn carrack(words: &[&str], from: &Path, to: &Path) -> Output {
     run(Command::new(CARRACK).args(words).arg(from).arg(to))
 }
 
-/// The numbers of these names in the summary of `--json`.
+/// Returns the numbers of these names in the summary of `--json`.
 fn counted<const N: usize>(output: &Output, names: [&str; N]) -> [u64; N] {
     let text = String::from_utf8_lossy(&output.stdout);
     let summary: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
@@ -76,7 +77,7 @@ fn each_kind_is_copied_where_it_is_asked_for() {
     assert_eq!(missing(&["-a", "--no-specials"], "no-specials"), ["d/pipe", "pipe", "socket"]);
     assert_eq!(missing(&["-a"], "all"), [""; 0]);
     assert_eq!(differences(&tree, &ground.path("all")), [""; 0]);
-    // One by itself, under another name, in the place of a file.
+    // A single device, under another name, in the place of a file.
     fs::write(ground.path("other"), "a file").unwrap();
     copy(&["-a"], &tree.join("null"), &ground.path("other"));
     let other = fs::symlink_metadata(ground.path("other")).unwrap();
@@ -106,7 +107,7 @@ fn a_sync_leaves_what_is_the_same_and_makes_what_is_not() {
     assert_eq!(sync(&[]), [0, 6, 0]);
     let inode = |name: &str| fs::symlink_metadata(copied.join(name)).unwrap().ino();
     let (pipe, null) = (inode("pipe"), inode("null"));
-    // Another mode and owner are set on what is there; another device, and another kind, are made.
+    // Another mode and owner are set on existing files; another device, and another kind, are made anew.
     fs::set_permissions(tree.join("pipe"), fs::Permissions::from_mode(0o600)).unwrap();
     lchown(tree.join("null"), Some(54_321), Some(54_322)).unwrap();
     fs::remove_file(tree.join("d/disk")).unwrap();
@@ -124,7 +125,7 @@ fn a_sync_leaves_what_is_the_same_and_makes_what_is_not() {
     assert_eq!(differences(&tree, &copied), [""; 0]);
 }
 
-/// What stands at the destination as it should is not made again; the rest is.
+/// Entries that are right at the destination are not made again; the others are.
 #[test]
 fn a_copy_that_goes_on_keeps_those_that_are_there() {
     let Some(ground) = planted() else { return };
@@ -143,7 +144,8 @@ fn a_copy_that_goes_on_keeps_those_that_are_there() {
     assert_eq!(differences(&tree, &copied), [""; 0]);
 }
 
-/// Who is not root makes pipes, is told once of the devices, and it is no failure. What stood in their places still does.
+/// A user other than root makes pipes; the devices are reported once and are no failure. Existing entries in
+/// their places stay.
 #[test]
 fn devices_that_may_not_be_made_are_told_once_with_their_count() {
     let Some(ground) = planted() else { return };

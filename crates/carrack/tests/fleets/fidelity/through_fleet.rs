@@ -1,6 +1,7 @@
-//! The same tree through a fleet of real processes: what `carrack cp -a` keeps is kept by any number of movers.
+//! The same tree through a fleet of real processes: any number of movers keeps the metadata that `carrack cp
+//! -a` keeps.
 //!
-//! It needs what `fleet.rs` needs, and is skipped where that is.
+//! It needs the same programs as `fleet.rs`, and is skipped where that is.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,7 +22,7 @@ use crate::common::storage_double::StorageDouble;
 use crate::common::tree::{assert_same_to_the_second, noise};
 use crate::fleet::stage::{Manner, PATIENCE, SITES, Stage};
 
-/// For the tree and its copy.
+/// Bytes for the tree and its copy.
 const BYTES: u64 = 3 << 30;
 
 /// Movers at each site.
@@ -30,7 +31,7 @@ const MOVERS: u8 = 2;
 /// Small enough that each pair has many chunks, and large files are in parts.
 const CHUNK: &str = "--chunk-size=1MiB";
 
-/// Someone who has no account.
+/// A user without an account.
 const SOMEBODY: u32 = 54_321;
 
 fn stage(options: &[&str]) -> Option<Stage> {
@@ -53,7 +54,7 @@ fn carry(stage: &Stage, options: &[&str]) -> TransferRecord {
     record
 }
 
-/// What a fleet is to keep and has not.
+/// Returns the metadata that a fleet must keep and has lost.
 fn lost(stage: &Stage) -> Vec<String> {
     differences(&stage.seen("east/tree"), &stage.seen("west/there"))
 }
@@ -64,7 +65,7 @@ fn a_fleet_keeps_everything_that_an_archive_keeps() {
     let tree = stage.seen("east/tree");
     fs::create_dir(&tree).unwrap();
     plant::plant(&tree);
-    // The second time over what is there.
+    // The second copy goes over the existing files.
     for _ in 0..2 {
         let record = carry(&stage, &["-a"]);
         assert_eq!(lost(&stage), [""; 0], "{record:#?}");
@@ -77,7 +78,7 @@ fn a_fleet_keeps_everything_that_an_archive_keeps() {
     assert_eq!(left.count(), 1, "journals are left");
 }
 
-/// A program that would run with somebody's rights, a device, and what anybody may set.
+/// Plants a program with set-ID bits, a device, and attributes that every user may set.
 fn plant_rights(tree: &Path) -> bool {
     fs::create_dir(tree).unwrap();
     let program = tree.join("program");
@@ -92,7 +93,8 @@ fn plant_rights(tree: &Path) -> bool {
     node(&tree.join("null"), FileType::CharacterDevice, (1, 3), 0o666)
 }
 
-/// Whoever may submit gets no rights by that of the root who runs the movers, unless they were started so.
+/// Submitters get no rights through the root account of the movers, unless these were started with the
+/// option.
 #[test]
 fn movers_that_keep_no_owners_give_no_rights_and_tell_it() {
     let Some(stage) = stage(&[]) else { return };
@@ -104,7 +106,7 @@ fn movers_that_keep_no_owners_give_no_rights_and_tell_it() {
     let has = |name: &str| lgetxattr(there.join("program"), name, &mut [0; 8][..]).is_ok();
     assert_eq!((has("user.a"), has("trusted.a")), (true, false));
     assert!(there.join("pipe").exists() && !there.join("null").exists());
-    // The file, the pipe and the directory; the device is not there at all.
+    // The losses are of the file, the pipe and the directory; the device is not there at all.
     for told in ["owner and group of 3 entries not kept", "1 extended attribute not kept"] {
         assert!(record.losses.iter().any(|line| line.starts_with(told)), "{told}: {record:#?}");
     }
@@ -127,7 +129,7 @@ fn movers_that_keep_no_owners_give_no_rights_and_tell_it() {
     }
 }
 
-/// Files of several sizes and ages in directories, links, and what only a pattern tells apart.
+/// Plants files of several sizes and ages in directories, links, and entries that only patterns distinguish.
 fn plant_selection(tree: &Path) {
     for directory in ["build", "src/deep", "empty", "only-objects"] {
         fs::create_dir_all(tree.join(directory)).unwrap();
@@ -142,7 +144,7 @@ fn plant_selection(tree: &Path) {
     symlink("../../outside", tree.join("src/leads-out")).unwrap();
 }
 
-/// What of the source is left out: the same through movers as in one copy, and the record counts it.
+/// Movers leave out the same entries as one copy, and the record counts them.
 #[test]
 fn a_fleet_leaves_out_what_a_copy_leaves_out() {
     let Some(stage) = stage(&[]) else { return };
@@ -170,10 +172,10 @@ fn a_fleet_leaves_out_what_a_copy_leaves_out() {
     }
 }
 
-/// What only the destination has, as a census says it.
+/// An entry that only the destination has, in a census.
 const EXTRA: &str = "\"extra\": was not there";
 
-/// Small files, and two that come in parts.
+/// Plants small files, and two that travel in parts.
 fn plant_to_sync(tree: &Path) {
     fs::create_dir_all(tree.join("many")).unwrap();
     for number in 0..300 {
@@ -183,7 +185,7 @@ fn plant_to_sync(tree: &Path) {
     fs::write(tree.join("other"), vec![7; 5 << 20]).unwrap();
 }
 
-/// Other contents, and a time so many seconds from now.
+/// Writes other contents, with a time this number of seconds from now.
 fn change(path: &Path, bytes: usize, seconds: i64) {
     fs::write(path, vec![8; bytes]).unwrap();
     let now = SystemTime::now();
@@ -192,7 +194,7 @@ fn change(path: &Path, bytes: usize, seconds: i64) {
     fs::File::options().append(true).open(path).unwrap().set_modified(time).unwrap();
 }
 
-/// Files at the destination, by what tells whether they were written anew.
+/// Returns the files at the destination, with inode numbers, which change when a file is written anew.
 fn written(root: &Path) -> BTreeMap<PathBuf, u64> {
     let directories = [root.to_path_buf(), root.join("many")];
     let entries = directories.iter().flat_map(|directory| fs::read_dir(directory).unwrap().flatten());
@@ -200,7 +202,7 @@ fn written(root: &Path) -> BTreeMap<PathBuf, u64> {
     files.map(|entry| (entry.path(), entry.metadata().unwrap().ino())).collect()
 }
 
-/// What is there already does not travel, whichever movers brought it, and in whatever parts.
+/// Equal files do not travel again, independent of the movers and the parts that brought them.
 #[test]
 fn a_fleet_sends_what_differs() {
     let Some(stage) = stage(&[]) else { return };
@@ -209,7 +211,7 @@ fn a_fleet_sends_what_differs() {
     fs::create_dir_all(there.join("many")).unwrap();
     fs::write(there.join("extra"), "extra").unwrap();
     let size = |path: &str| fs::metadata(there.join(path)).map(|found| found.len()).ok();
-    // The names of what it has written.
+    // Returns the names of written files.
     let sync = |options: &[&str]| -> Vec<String> {
         let before = written(&there);
         let tally = carry(&stage, &[&["--sync"], options].concat()).tally;
@@ -227,7 +229,7 @@ fn a_fleet_sends_what_differs() {
     assert_eq!(sync(&[]), ["large", "many/7"]);
     assert_eq!(lost(&stage), [EXTRA]);
 
-    // What is newer there stays with --update, and what is there at all with --ignore-existing.
+    // Newer files stay with --update, and all existing files with --ignore-existing.
     for name in ["large", "many/9"] {
         change(&there.join(name), 3, 3_600);
     }
@@ -239,7 +241,7 @@ fn a_fleet_sends_what_differs() {
     assert_eq!(sync(&[]), ["large", "many/9"]);
     assert_eq!(lost(&stage), [EXTRA]);
 
-    // Nothing is made with --existing.
+    // No file is made with --existing.
     for name in ["large", "many/1"] {
         fs::remove_file(there.join(name)).unwrap();
     }
@@ -252,7 +254,8 @@ fn a_fleet_sends_what_differs() {
     assert_eq!(left.count(), 0, "journals are left");
 }
 
-/// Links are what they lead to, as in one copy, where that is beneath what the movers reach; nothing beside it is read.
+/// Links are copied as their targets, as in one copy, if the target is below the movers' paths; no other file
+/// is read.
 #[test]
 fn a_fleet_copies_what_links_lead_to() {
     let Some(stage) = stage(&[]) else { return };
@@ -277,7 +280,7 @@ fn a_fleet_copies_what_links_lead_to() {
     ] {
         symlink(text, tree.join(name)).unwrap();
     }
-    // By the path that the movers know it by, where they run.
+    // The link has the path that the movers use on their hosts.
     let known_as = PathBuf::from(stage.location(SITES[0], "beside/small").split_once(':').unwrap().1);
     symlink(&known_as, tree.join("absolute")).unwrap();
     let expected = stage.seen("west/expected");
@@ -317,7 +320,7 @@ fn a_fleet_copies_what_links_lead_to() {
     );
     assert!(told("d/up").contains("leads back") && told("dangling").contains("not there"), "{failed:#?}");
 
-    // One link that was named is what it leads to.
+    // A link that is named is copied as its target.
     for (name, made) in [("tree/to-large", "one"), ("tree/to-directory", "other")] {
         let (from, to) = (stage.location(SITES[0], name), stage.location(SITES[1], made));
         stage.asked(&["submit", "--wait", "-L", CHUNK, &from, &to]);
@@ -326,7 +329,8 @@ fn a_fleet_copies_what_links_lead_to() {
     assert!(stage.seen("west/other/inner/large").is_file());
 }
 
-/// Flags are set when everything else is done, by whoever ends the transfer: parts, further names and directories are in time.
+/// The process that ends the transfer sets flags after all other work: parts, further names and directories
+/// are in time.
 #[test]
 fn a_fleet_keeps_file_flags() {
     let Some(stage) = stage(&["--keep-owners"]) else { return };
@@ -342,7 +346,7 @@ fn a_fleet_keeps_file_flags() {
     assert_eq!(fs::metadata(there.join("linked")).unwrap().nlink(), 2);
     assert!(record.tally.chunks_done > 3, "{:#?}", record.tally);
 
-    // What is there with its flags needs nothing; what lacks some gets them, and what has too many loses them.
+    // A file with the right flags stays; missing flags are set, and surplus ones cleared.
     flags::set(&there.join("immutable"), IFlags::empty()).unwrap();
     flags::set(&there.join("large"), IFlags::APPEND).unwrap();
     flags::set(&there.join("plain"), IFlags::IMMUTABLE).unwrap();
@@ -360,7 +364,7 @@ fn a_fleet_keeps_file_flags() {
     assert_eq!(left, 0);
 }
 
-/// Who submits makes nothing at a mover's host that its owner can't remove.
+/// A submitter makes no file at a mover's host that its owner can't remove.
 #[test]
 fn movers_that_keep_no_owners_set_no_flags_and_tell_it() {
     let Some(stage) = stage(&[]) else { return };
@@ -378,7 +382,7 @@ fn movers_that_keep_no_owners_set_no_flags_and_tell_it() {
     assert!(told, "{:#?}", record.losses);
 }
 
-/// The rate of a timetable is that of each pair.
+/// The rate of a timetable holds for each pair.
 #[test]
 fn a_fleet_follows_a_timetable() {
     let Some(stage) = stage(&[]) else { return };
@@ -386,15 +390,15 @@ fn a_fleet_follows_a_timetable() {
     fs::write(stage.seen("east/tree/large"), vec![7; 12 << 20]).unwrap();
     let began = Instant::now();
     carry(&stage, &["--pairs=1", "--bwlimit=00:00-24:00 2MiB, 1GiB"]);
-    // Six seconds, but for what the movers are ahead.
+    // Six seconds, less the movers' burst.
     assert!(began.elapsed() > Duration::from_secs(4), "{:?}", began.elapsed());
     fs::remove_dir_all(stage.seen("west/there")).unwrap();
-    // Otherwise it would take hours.
+    // At the other rate it would take hours.
     carry(&stage, &["--pairs=1", "--bwlimit=00:00-24:00 off, 1kB"]);
     assert_eq!(lost(&stage), [""; 0]);
 }
 
-/// What only the destination has: directories of so many files each.
+/// Plants entries that only the destination has: directories with this number of files each.
 fn plant_many(there: &Path, directories: u32, files: u32) {
     for directory in 0..directories {
         let directory = there.join(format!("gone-{directory}"));
@@ -403,7 +407,7 @@ fn plant_many(there: &Path, directories: u32, files: u32) {
     }
 }
 
-/// Directories of these that are there.
+/// Returns the number of these directories that are left.
 fn gone_left(there: &Path) -> usize {
     let is_one = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with("gone-");
     fs::read_dir(there).unwrap().flatten().filter(is_one).count()
@@ -442,13 +446,14 @@ fn a_fleet_deletes_and_others_go_on_when_the_movers_are_killed_that_delete() {
     let record = stage.record(&id);
     assert_eq!((record.state, record.tally.entries_failed), (TransferState::Done, 0), "{record:#?}");
     assert_eq!(lost(&stage), [""; 0], "{record:#?}");
-    // What the dead ones have deleted is not told.
+    // Deletions by the killed movers are not counted.
     let count = record.tally.entries_deleted;
     assert!(count > 0 && count < u64::from(DIRECTORIES) * 1_001, "{record:#?}");
     assert!(stage.asked(&["status", &id]).contains(&format!("deleted      {count} entr")));
 }
 
-/// A destination with a slash behind it is a directory, and that of a sync is always one: as with `carrack cp` and `carrack sync`.
+/// A destination with a slash at its end is a directory, and that of a sync always is: as with `carrack cp`
+/// and `carrack sync`.
 #[test]
 fn a_destination_with_a_slash_is_made_and_holds_the_source() {
     let Some(stage) = stage(&[]) else { return };
@@ -461,7 +466,7 @@ fn a_destination_with_a_slash_is_made_and_holds_the_source() {
         (&["submit", "--wait"], "tree/f", "d/", "d/f"),
     ] {
         let (from, to) = (stage.location(SITES[0], source), stage.location(SITES[1], name));
-        // The second time it means the same.
+        // The second time it has the same meaning.
         for _ in 0..2 {
             stage.asked(&[words, &[&from, &to]].concat());
             assert!(stage.seen("west").join(made).is_file(), "{source} {name}");
@@ -471,13 +476,13 @@ fn a_destination_with_a_slash_is_made_and_holds_the_source() {
     }
 }
 
-/// Each part of a file is written by another session; whichever comes first makes the file.
+/// Each part of a file is written by another session; the first makes the file.
 #[test]
 fn a_fleet_stripes_large_files() {
     let lustre = |options: &[&str]| is_root().then(|| FileSystem::start("lustre", options)).flatten();
     let (Some(from), Some(to)) = (lustre(&["--stripe", "2:262144"]), lustre(&[])) else { return };
     let [from, to] = [from.path(""), to.path("")];
-    // Mounted before the fleet's hosts are there, which see what is mounted then.
+    // The mount precedes the fleet's hosts, which see only earlier mounts.
     let Some(stage) = stage(&["--path", from.to_str().unwrap(), "--path", to.to_str().unwrap()]) else {
         return;
     };
@@ -502,14 +507,14 @@ fn a_fleet_stripes_large_files() {
     }
 }
 
-/// On storage that takes its time for each request, what is read in a round trip says nothing of what could be read.
+/// On storage with a long service time, the bytes that are read in a round trip don't show the possible rate.
 #[test]
 fn each_reader_has_a_chunk_where_storage_takes_its_time() {
     const READERS: usize = 8;
     let options = ["--direct", "--threads", "64"];
     let plant = |root: &Path| fs::write(root.join("large"), noise(48 << 20)).unwrap();
     let Some(double) = is_root().then(|| StorageDouble::start(&options, plant)).flatten() else { return };
-    // Mounted before the fleet's hosts are there, which see what is mounted then.
+    // The mount precedes the fleet's hosts, which see only earlier mounts.
     let Some(mut stage) = stage(&["--path", double.path("").to_str().unwrap()]) else { return };
     double.ask("rule hang:read:count=all:path=large");
     let source = format!("{}:{}", SITES[0], double.path("large").display());

@@ -1,4 +1,5 @@
-//! What a fleet carries: large files that cost hardly any memory, and a tree of small ones as that of an operating system's source.
+//! The files of a fleet's transfers: large files that take hardly any memory, and a tree of small ones like
+//! an operating system's source.
 
 use std::fs::{self, File, FileTimes, Permissions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
@@ -9,26 +10,26 @@ use crate::common::tree::noise;
 
 const MIB: u64 = 1 << 20;
 
-/// In each stretch of a large file; the rest of it is a hole, but none that a copy takes for one.
+/// Bytes of data in each stretch of a large file; the rest is a hole, but too small for a copy to keep it.
 const BLOCK: usize = 4096;
 const STRETCH: u64 = 64 << 10;
 
-/// Names of the tree's upper directories. Most of the files are in few of them, as it is everywhere.
+/// Names of the tree's upper directories. Most of the files are in few of them, as in real trees.
 const TOPS: [&str; 12] = [
     "drivers", "drivers", "drivers", "arch", "arch", "include", "fs", "net", "tools", "sound", "kernel",
     "doc",
 ];
 
-/// What was made.
+/// The planted files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Planted {
-    /// Files and links.
+    /// The number of files and links.
     pub files: u64,
-    /// Of the files.
+    /// The bytes of the files.
     pub bytes: u64,
 }
 
-/// Numbers that look like chance and are the same each time.
+/// Pseudo-random numbers that are the same each time.
 struct Chance(u64);
 
 impl Chance {
@@ -43,8 +44,8 @@ impl Chance {
     }
 }
 
-/// Files of all sizes from a 64th to a half of `mib` MiB, and a little more than that together. No two stretches of
-/// them are the same.
+/// Plants files of all sizes from a 64th to a half of `mib` MiB, and a little more than that together. No two
+/// of their stretches are equal.
 pub fn plant_large(root: &Path, mib: u64) -> Planted {
     fs::create_dir_all(root.join("parts")).unwrap();
     let (noise, mut chance, mut planted) = (noise(1 << 20), Chance(1), Planted::default());
@@ -58,7 +59,7 @@ pub fn plant_large(root: &Path, mib: u64) -> Planted {
             block[..16].copy_from_slice(&(u128::from(at) << 64 | number as u128).to_le_bytes());
             file.write_all_at(&block, at * STRETCH + chance.below(STRETCH - BLOCK as u64)).unwrap();
         }
-        // Hardly any file ends where an object does.
+        // Hardly any file ends at an object's end.
         let bytes = mib * MIB + 777 * number as u64;
         file.write_all_at(b"e", bytes - 1).unwrap();
         file.set_times(FileTimes::new().set_modified(chance.time())).unwrap();
@@ -69,7 +70,8 @@ pub fn plant_large(root: &Path, mib: u64) -> Planted {
     planted
 }
 
-/// So many small files, 12 KiB each on the average, in nested directories, with some links, programs and empty ones.
+/// Plants this number of small files, 12 KiB each on the average, in nested directories, with some links,
+/// programs and empty ones.
 pub fn plant_tree(root: &Path, files: u64) -> Planted {
     let (noise, mut chance) = (noise(2 << 20), Chance(2));
     let mut planted = Planted { files, bytes: 0 };
@@ -87,7 +89,7 @@ pub fn plant_tree(root: &Path, files: u64) -> Planted {
             symlink(format!("../file-{}.c", number - 1), path).unwrap();
             continue;
         }
-        // Sizes of all magnitudes from 512 bytes to 128 KiB, those in the middle most often.
+        // Sizes are of all magnitudes from 512 bytes to 128 KiB, those in the middle most often.
         let magnitude = 512 << (chance.below(5) + chance.below(5));
         let bytes = if number % 100 == 3 { 0 } else { magnitude - chance.below(magnitude / 2) };
         let from = chance.below(noise.len() as u64 - bytes) as usize;
@@ -121,7 +123,7 @@ fn entries_of(directory: &Path) -> Vec<PathBuf> {
     fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect()
 }
 
-/// Whether every byte of the files in a directory takes room: nothing of them is a hole.
+/// Checks that the files in a directory have no holes.
 #[track_caller]
 pub fn assert_no_holes(directory: &Path) {
     for path in entries_of(directory) {

@@ -1,7 +1,7 @@
-//! Movers that live and are ill: each kind of illness at a site of its own, beside a good mover and alone.
+//! Movers that run but are faulty: each kind of fault at a site of its own, with healthy movers and alone.
 //!
-//! All kinds are in one fleet at the same time, as most of the time is waiting. The other end of every transfer is at [`SITES`], whose
-//! movers are well.
+//! All kinds are in one fleet at the same time, as most of the time is waiting. The other end of every
+//! transfer is at [`SITES`], whose movers are healthy.
 
 use std::fs;
 use std::path::Path;
@@ -17,43 +17,44 @@ use crate::common::tree::{assert_same, is_temporary, noise};
 
 const MIB: u64 = 1 << 20;
 
-/// Of each transfer's chunks.
+/// Bytes of each transfer's chunks.
 const CHUNK_BYTES: u64 = MIB;
 
-/// So slow that each pair gets some of them.
+/// Slow enough that each pair gets some of them.
 const PAIR_RATE: &str = "2MiB";
 
-/// What one transfer carries: small files, which travel as one chunk, and some of several chunks.
+/// The files of one transfer: small ones, which travel as one chunk, and some of several chunks.
 const SMALL_FILES: u64 = 60;
 const LARGE_FILES: [usize; 3] = [5 << 19; 3];
 
-/// What makes a mover ill.
+/// The cause of a mover's fault.
 #[derive(Clone, Copy, Debug)]
 pub enum Cause {
-    /// Something is done to the directory that it reaches, before it starts.
+    /// A command changes the mover's directory before it starts.
     Mount(&'static str),
-    /// What is done to its calls, as strace injects it: its storage is that of the good ones.
+    /// Injected errors of its system calls, by strace: its storage is that of the healthy movers.
     Calls(&'static str),
-    /// What its clock says, as faketime has it: that of the day only, and not those that count from the start.
+    /// An error of its clock, by faketime: of the time of day only, and not of monotonic clocks.
     Clock(&'static str),
-    /// An option.
+    /// Options of the mover.
     Options(&'static [&'static str]),
-    /// It speaks another protocol.
+    /// An older protocol.
     Old,
 }
 
-/// A kind of illness.
+/// A kind of fault.
 #[derive(Clone, Copy, Debug)]
 pub struct Illness {
     pub name: &'static str,
-    /// Whether it is the mover that reads.
+    /// True if the faulty mover reads.
     is_source: bool,
     cause: Cause,
-    /// Good movers beside it.
+    /// Number of healthy movers at the same site.
     good: u8,
-    /// What `carrack movers` or `carrack status` says of it; one of these.
+    /// The message about it in `carrack movers` or `carrack status`; one of these.
     said: &'static str,
-    /// Why a transfer fails, or waits, where nobody else is; nothing if it is carried nevertheless.
+    /// The reason for which a transfer fails or waits without other movers; `None` if it is carried
+    /// nevertheless.
     alone: Option<&'static str>,
 }
 
@@ -75,7 +76,7 @@ const fn at_source(
     Illness { name, is_source: true, cause, good: 1, said, alone }
 }
 
-/// Who hangs holds up the transfer's end, or is found out before that.
+/// A hung mover delays the transfer's end, or is detected before.
 const HANGS: &str = "nothing to its end|has not answered";
 
 const UNMOUNTED: Cause = Cause::Mount("mount -t tmpfs none \"$1\" &&");
@@ -83,7 +84,7 @@ const READ_ONLY: Cause = Cause::Mount("mount --bind \"$1\" \"$1\" && mount -o re
 
 /// All kinds. Of the calls that write, `pwritev2` and `linkat` spare the journal, and `pwrite64` does not.
 pub const ILLNESSES: [Illness; 15] = [
-    // Of two that differ nobody can tell which is right, and one alone is believed.
+    // If two movers differ, it is unknown which is right; a single mover is believed.
     Illness { good: 2, ..at_sink("not mounted, sink", UNMOUNTED, "is not what other movers", None) },
     at_sink("read-only", READ_ONLY, "Read-only file system", Some("Read-only file system")),
     at_sink("full", Cause::Calls("pwritev2,linkat:error=ENOSPC"), "No space left", Some("No space left")),
@@ -122,7 +123,7 @@ pub const ILLNESSES: [Illness; 15] = [
 ];
 
 impl Illness {
-    /// What it needs that is not there.
+    /// Returns the missing tool that it needs.
     pub fn lacks(&self) -> Option<&'static str> {
         let tool = match self.cause {
             Cause::Calls(_) => "strace",
@@ -138,7 +139,7 @@ fn runs(tool: &str) -> bool {
     asked.is_ok_and(|status| status.success())
 }
 
-/// Files small and large; what was made.
+/// Plants small and large files.
 pub fn plant(root: &Path) -> Planted {
     let mut planted = plant_tree(root, SMALL_FILES);
     for (number, bytes) in LARGE_FILES.into_iter().enumerate() {
@@ -151,17 +152,17 @@ pub fn plant(root: &Path) -> Planted {
     planted
 }
 
-/// Where a transfer stands.
+/// The state of a transfer.
 enum Step {
-    /// Carried by a fleet in which one mover is ill.
+    /// It runs in a fleet with one faulty mover.
     Beside(String),
-    /// The good ones end.
+    /// The healthy movers end.
     Leaving,
-    /// Given to ill movers only.
+    /// It was given to faulty movers only.
     Alone(String),
-    /// Another good one comes, for this one if it is not over.
+    /// A healthy mover joins, for this transfer if it is not over.
     Coming(Option<String>),
-    /// It is there; the transfer may have failed before it was.
+    /// The mover has joined; the transfer may have failed before.
     Again {
         id: String,
         may_fail: bool,
@@ -169,7 +170,7 @@ enum Step {
     Over,
 }
 
-/// A site with an ill mover, and what becomes of transfers there.
+/// A site with a faulty mover, and the state of its transfers.
 pub struct Patient {
     illness: Illness,
     site: String,
@@ -177,13 +178,13 @@ pub struct Patient {
     step: Step,
     since: Instant,
     is_named: bool,
-    /// By a transfer that has failed, before it was submitted again.
+    /// Bytes moved by a transfer that failed, before it was submitted again.
     moved_bytes: u64,
     old: Option<OldMover>,
 }
 
 impl Patient {
-    /// A site with its good movers, not registered yet.
+    /// Creates a site with its healthy movers, which are not registered yet.
     pub fn admit(stage: &mut Stage, number: usize, illness: Illness, planted: Planted) -> Patient {
         let site = format!("{}{number}", if illness.is_source { "e" } else { "w" });
         stage.add_site(&site);
@@ -203,7 +204,7 @@ impl Patient {
         }
     }
 
-    /// It is given up.
+    /// Gives the site up.
     pub fn give_up(&mut self) -> &'static str {
         self.step(Step::Over);
         self.illness.name
@@ -221,7 +222,7 @@ impl Patient {
         format!("{}1", self.site)
     }
 
-    /// The ill one: of movers with the same room the first by its name is chosen.
+    /// Starts the faulty mover: of movers with equal room the first by name is chosen.
     pub fn fall_ill(&mut self, stage: &mut Stage, movers: &[MoverRecord]) {
         let site = self.site.clone();
         let start = |stage: &mut Stage, manner| stage.start_mover_so(&site, 1, manner);
@@ -229,7 +230,7 @@ impl Patient {
             Cause::Mount(first) => start(stage, Manner { first, ..Manner::default() }),
             Cause::Calls(_) => start(stage, Manner::default()),
             Cause::Clock(off) => {
-                // faketime starts the mover as a child, which is to end with it.
+                // faketime starts the mover as a child, which must end with it.
                 let through = format!(
                     "env DONT_FAKE_MONOTONIC=1 FAKETIME_DONT_FAKE_MONOTONIC=1 faketime -f {off} setpriv --pdeathsig KILL --"
                 );
@@ -243,7 +244,7 @@ impl Patient {
         }
     }
 
-    /// Begins, once all movers are there.
+    /// Submits the transfer, once all movers are registered.
     pub fn submit(&mut self, stage: &mut Stage) {
         if let Cause::Calls(fault) = self.illness.cause {
             stage.inject(&self.host(), fault);
@@ -260,7 +261,7 @@ impl Patient {
         stage.asked(&[&how[..], &[&*place(from), &*place(to)]].concat())
     }
 
-    /// Sites and paths.
+    /// Returns sites and paths.
     fn ends(&self, copy: &str) -> ((String, String), (String, String)) {
         let (site, [east, west]) = (&self.site, SITES);
         match self.illness.is_source {
@@ -273,7 +274,7 @@ impl Patient {
         (self.step, self.since) = (step, Instant::now());
     }
 
-    /// Does what comes next; `say` hears when something has come to its end.
+    /// Takes the next step; calls `say` at the end of a transfer.
     pub fn look(
         &mut self,
         stage: &mut Stage,
@@ -313,7 +314,7 @@ impl Patient {
             }
             Step::Alone(id) => {
                 let record = record(id);
-                // Entries that nobody else could try have failed, in a transfer that is done.
+                // Entries that no other mover could try have failed, in a transfer that is done.
                 let failures = record.failures.iter().filter(|_| record.state.is_over());
                 let details = failures.map(|failure| &failure.detail);
                 let mut told = [&record.reason, &record.waits_for].into_iter().chain(details);
@@ -366,7 +367,7 @@ impl Patient {
         assert!(self.since.elapsed() < PATIENCE, "{}: {at}\n{movers:#?}", illness.name);
     }
 
-    /// It is done, the same, and nothing is left beside it.
+    /// Checks that the transfer is done, the copy equal, and no other file left.
     fn judge(&self, stage: &Stage, copy: &str, record: &TransferRecord) {
         let name = self.illness.name;
         assert_eq!(record.state, TransferState::Done, "{name}: {record:#?}");
@@ -384,7 +385,7 @@ impl Patient {
     }
 }
 
-/// How long there may be between two looks.
+/// Longest time between two steps.
 pub const LOOK_EVERY: Duration = Duration::from_millis(300);
 
 fn temporary_beneath(directory: &Path) -> Vec<std::path::PathBuf> {

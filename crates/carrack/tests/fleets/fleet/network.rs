@@ -1,7 +1,8 @@
-//! Hosts on one machine: a network namespace for each, with a bridge between them, and a file system in memory that all of them see.
+//! Hosts on one machine: a network namespace for each, with a bridge between them, and a file system in
+//! memory that all of them see.
 //!
-//! Nothing here has a name that would stay. Namespaces, links and the file system live as long as the processes that hold them,
-//! and these die with the thread that started them, however it ends.
+//! No name outlives the test. Namespaces, links and the file system live as long as the processes that hold
+//! them, and these die with the thread that started them, however it ends.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,16 +11,16 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-/// All of them have addresses in it; no other network is to be reached.
+/// The network of all addresses; no other network is reachable.
 const NET: &str = "10.77.0.0/16";
 
-/// Where users' commands and managers run, and the bridge is.
+/// The address of the bridge, and of users' commands and managers.
 const HUB: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 
-/// A process that does nothing but hold namespaces. Dropped, it is killed.
+/// A process that only holds namespaces. It is killed on drop.
 struct Holder {
     child: Child,
-    /// It must have somebody to speak to.
+    /// Its stdout must stay open.
     _out: BufReader<ChildStdout>,
 }
 
@@ -30,7 +31,7 @@ impl Drop for Holder {
 }
 
 impl Holder {
-    /// Goes into new namespaces and does what `script` says there; an error with what it said.
+    /// Enters new namespaces and runs `script` in them; an error has its output.
     fn start(unshare: Command, script: &str, words: &[&str]) -> Result<Holder, String> {
         let script = format!("{script} && echo ready && exec sleep infinity");
         let mut command = Command::new("sh");
@@ -58,7 +59,7 @@ impl Holder {
     }
 }
 
-/// A command that is killed when the thread that starts it ends.
+/// Returns a command that is killed when the thread that starts it ends.
 fn mortal() -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--"]);
@@ -74,13 +75,14 @@ pub struct Host {
 
 /// The bridge, and the hosts' file system.
 pub struct Network {
-    /// Also the mount's, seen from outside.
+    /// Path of the mount, as seen from outside.
     directory: PathBuf,
     hub: Holder,
 }
 
 impl Network {
-    /// Mounts a file system of this size at `directory`, for hosts only; an error where namespaces can't be had.
+    /// Mounts a file system of this size at `directory`, for hosts only; an error where namespaces can't be
+    /// made.
     pub fn new(directory: &Path, bytes: u64) -> Result<Network, String> {
         let mut unshare = mortal();
         unshare.args(["unshare", "--net", "--mount"]);
@@ -96,7 +98,7 @@ impl Network {
         Ok(network)
     }
 
-    /// A host beside the others.
+    /// Adds a host.
     pub fn host(&self, name: &str, address: Ipv4Addr) -> Host {
         let mut unshare = self.inside(&self.hub);
         unshare.args(["unshare", "--net", "--uts"]);
@@ -121,47 +123,47 @@ impl Network {
         command
     }
 
-    /// A program on a host.
+    /// Returns a program on a host.
     pub fn on(&self, host: &Host, program: &str) -> Command {
         let mut command = self.inside(&host.holder);
         command.arg(program);
         command
     }
 
-    /// A program beside the bridge.
+    /// Returns a program at the bridge.
     pub fn beside(&self, program: &str) -> Command {
         let mut command = self.inside(&self.hub);
         command.arg(program);
         command
     }
 
-    /// The network namespace of what is beside the bridge: a file to enter it by.
+    /// Returns the file of the bridge's network namespace.
     pub fn namespace(&self) -> PathBuf {
         PathBuf::from(format!("/proc/{}/ns/net", self.hub.pid()))
     }
 
-    /// A path as the hosts have it, for this process.
+    /// Returns the path by which this process reaches a hosts' path.
     pub fn seen(&self, path: &Path) -> PathBuf {
         let root = PathBuf::from(format!("/proc/{}/root", self.hub.pid()));
         root.join(path.strip_prefix("/").unwrap())
     }
 
-    /// Where that file system is, for the hosts.
+    /// Returns the path of the file system, for the hosts.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Pulls a host's cable, or puts it in again.
+    /// Takes a host's link down, or up again.
     pub fn set_link(&self, host: &Host, is_up: bool) {
         let state = if is_up { "up" } else { "down" };
         self.ip(&[format!("link set {} {state}", host.name)]).unwrap();
     }
 
-    /// Bytes that each link has carried towards its host.
+    /// Returns the bytes that each link has carried towards its host.
     pub fn received(&self) -> BTreeMap<String, u64> {
         let table = fs::read_to_string(format!("/proc/{}/net/dev", self.hub.pid())).unwrap();
         let rows = table.lines().filter_map(|line| line.split_once(':'));
-        // What this end has sent: the ninth number.
+        // The ninth number has the bytes that this end has sent.
         let sent = |numbers: &str| numbers.split_whitespace().nth(8).unwrap().parse().unwrap();
         rows.map(|(name, numbers)| (name.trim().to_owned(), sent(numbers))).collect()
     }
@@ -171,12 +173,12 @@ impl Network {
     }
 }
 
-/// Lines for `ip`, in a host's network.
+/// Runs lines of `ip` in a host's network.
 fn ip(mut inside: Command, lines: &[String]) -> Result<(), String> {
     inside.args(["ip", "-batch", "-"]);
     let piped = inside.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
     let mut child = piped.map_err(|error| error.to_string())?;
-    // One that is not there says so by its end.
+    // An error of the program shows in its exit status.
     let _ = child.stdin.take().unwrap().write_all((lines.join("\n") + "\n").as_bytes());
     let output = child.wait_with_output().unwrap();
     match output.status.success() {

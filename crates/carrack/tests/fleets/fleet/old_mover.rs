@@ -1,4 +1,5 @@
-//! A mover of an older carrack: there is no such program here, but its record, which is all that others go by, can be on NATS.
+//! A mover of an older carrack: there is no such program here, but its record, on which the others rely, can
+//! be on NATS.
 
 use std::fs::File;
 use std::future::ready;
@@ -15,14 +16,14 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::stage::Stage;
 
-/// Registered for as long as it lives.
+/// The record stays registered until this is dropped.
 pub struct OldMover {
     end: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl OldMover {
-    /// One that is as `like`, but for its name and its protocol, which is the one before.
+    /// Registers a mover like `like`, but with its own name and the previous protocol.
     pub fn start(stage: &Stage, like: &MoverRecord, host: &str) -> OldMover {
         let record = MoverRecord {
             id: format!("{host}-0"),
@@ -36,7 +37,7 @@ impl OldMover {
         let (end, ended) = channel::<()>();
         let (tell, is_registered) = channel();
         let thread = thread::spawn(move || {
-            // Sockets are made by this thread, and so in the hosts' network.
+            // This thread makes the sockets, so they are in the hosts' network.
             move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
@@ -52,7 +53,7 @@ impl OldMover {
     }
 }
 
-/// There is nothing yet at the places that it is asked for.
+/// Answers that the requested paths do not exist.
 fn answer(ask: &Ask) -> Answer {
     match ask {
         Ask::Look { .. } => Answer::Looked(Looked {

@@ -1,4 +1,4 @@
-//! A program that runs for as long as somebody holds on to it, and what it has said.
+//! A program that runs until it is dropped, and its output.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use crate::common::process::{wait_at_most, wait_for};
 /// Lines of a log that are shown when a test fails.
 const SHOWN: usize = 25;
 
-/// Dropped, it is killed.
+/// A program, which is killed on drop.
 pub struct Program {
     name: String,
     child: Child,
@@ -19,7 +19,7 @@ pub struct Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // It can only fail for one that has ended.
+        // It fails only for a program that has ended.
         let _ = self.child.kill().and_then(|()| self.child.wait());
         if std::thread::panicking() {
             let said = self.said();
@@ -31,7 +31,7 @@ impl Drop for Program {
 }
 
 impl Program {
-    /// What it says goes to the file `log`.
+    /// Starts a program; its output goes to the file `log`.
     pub fn start(name: &str, command: &mut Command, log: PathBuf) -> Program {
         let out = File::create(&log).unwrap();
         command.stdin(Stdio::null()).stdout(out.try_clone().unwrap()).stderr(out);
@@ -46,7 +46,7 @@ impl Program {
         String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()
     }
 
-    /// Waits until it has said this.
+    /// Waits until its output has these words.
     #[track_caller]
     pub fn wait_for_words(&mut self, words: &str) {
         wait_for(&format!("{} says {words:?}", self.name), || {
@@ -56,7 +56,7 @@ impl Program {
         });
     }
 
-    /// As `kill -9` does it.
+    /// Kills the program as `kill -9` does.
     pub fn kill(&mut self) {
         assert!(
             self.child.try_wait().unwrap().is_none(),
@@ -68,7 +68,7 @@ impl Program {
         self.child.wait().unwrap();
     }
 
-    /// How it ended.
+    /// Waits for its end; returns the status.
     #[track_caller]
     pub fn end(&mut self, patience: Duration) -> ExitStatus {
         wait_at_most(patience, &format!("the end of {}", self.name), || self.child.try_wait().unwrap())

@@ -1,4 +1,5 @@
-//! Two sites and what joins them: NATS servers, movers and managers, each mover and server on a host of its own.
+//! Two sites and the processes that join them: NATS servers, movers and managers, each mover and server on a
+//! host of its own.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,18 +20,19 @@ use crate::common::{CARRACK, skip};
 /// Data goes from the first to the second.
 pub const SITES: [&str; 2] = ["east", "west"];
 
-/// Pairs of one mover, at most.
+/// Most pairs of one mover.
 const PAIRS: &str = "4";
 
 const PORT: u16 = 4222;
 
-/// Many times what a fleet takes to get over a fault, on a machine that is busy.
+/// Many times the time in which a fleet recovers from a fault, on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 
-/// One fleet at a time: the machine is small.
+/// Only one fleet runs at a time: the machine is small.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// All of it, for as long as the thread lives that has set it. What runs ends before what it runs on.
+/// The whole environment, for the life of the thread that started it. Processes are dropped before their
+/// hosts.
 pub struct Stage {
     programs: BTreeMap<String, Program>,
     hosts: BTreeMap<String, Host>,
@@ -39,24 +41,26 @@ pub struct Stage {
     private: PathBuf,
     nats: PathBuf,
     servers: u8,
-    /// Each with a network's number: its place here, from 1.
+    /// Each with a network's number: its index here, from 1.
     sites: Vec<String>,
     _directory: TempDir,
     _alone: MutexGuard<'static, ()>,
 }
 
-/// How a mover is started that is not as the others are.
+/// The special way in which a mover is started.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Manner<'a> {
-    /// What is done before it, in a mount namespace of its own, where `$1` is the directory that it reaches; ends with `&&`.
+    /// A command before it, in a mount namespace of its own, where `$1` is the mover's directory; ends with
+    /// `&&`.
     pub first: &'a str,
-    /// What it is started by.
+    /// The program that starts it.
     pub through: &'a str,
     pub options: &'a [&'a str],
 }
 
 impl Stage {
-    /// So many servers, and nobody else yet; nothing, with a printed reason, where there can't be any.
+    /// Starts this number of servers, without movers; `None`, with a printed reason, where that is not
+    /// possible.
     #[track_caller]
     pub fn start(servers: u8, bytes: u64) -> Option<Stage> {
         match Stage::try_start(servers, bytes) {
@@ -93,7 +97,7 @@ impl Stage {
             stage.program(&server(number)).wait_for_words("Server is ready");
         }
         if servers > 1 {
-            // Before that its JetStream does not answer.
+            // Before that its JetStream does not reply.
             wait_for("the servers' choice of a leader", || {
                 let mut said = (1..=servers).map(|number| stage.programs[&server(number)].said());
                 said.any(|said| said.contains("JetStream cluster new metadata leader")).then_some(())
@@ -135,24 +139,24 @@ impl Stage {
         self.programs.insert(name.to_owned(), program);
     }
 
-    /// Where NATS is, for hosts.
+    /// Returns the URLs of NATS, for hosts.
     pub fn urls(&self) -> String {
         let urls = (1..=self.servers).map(|number| format!("nats://{}:{PORT}", server_address(number)));
         urls.collect::<Vec<_>>().join(",")
     }
 
-    /// One more, with a directory of its own.
+    /// Adds a site, with a directory of its own.
     pub fn add_site(&mut self, name: &str) {
         fs::create_dir(self.seen(name)).unwrap();
         self.sites.push(name.to_owned());
     }
 
-    /// Starts a mover on a host of its own, `east1` say; it may not be registered yet.
+    /// Starts a mover on a host of its own, such as `east1`; it may not be registered yet.
     pub fn start_mover(&mut self, site: &str, number: u8) {
         self.start_mover_so(site, number, Manner::default());
     }
 
-    /// One that is not as the others are.
+    /// Starts a mover in a special way.
     pub fn start_mover_so(&mut self, site: &str, number: u8, manner: Manner<'_>) {
         let Manner { first, through, options } = manner;
         let name = format!("{site}{number}");
@@ -170,7 +174,7 @@ impl Stage {
         self.hosts.insert(name, host);
     }
 
-    /// Has strace do something to system calls of a mover, `pread64:error=EIO` say.
+    /// Injects errors into system calls of a mover by strace, such as `pread64:error=EIO`.
     pub fn inject(&mut self, mover: &str, fault: &str) {
         let calls = fault.split(':').next().unwrap();
         let mut command = self.network.beside("strace");
@@ -181,7 +185,7 @@ impl Stage {
         self.program(&tracer).wait_for_words("attached");
     }
 
-    /// Ends one that was started, at once.
+    /// Kills a program.
     pub fn kill(&mut self, name: &str) {
         self.programs.remove(&tracer(name));
         self.program(name).kill();
@@ -197,28 +201,28 @@ impl Stage {
         self.program(name).wait_for_words(&copies);
     }
 
-    /// Starts a user's command that takes its time.
+    /// Starts a user's command that runs for a while.
     pub fn start_command(&mut self, name: &str, words: &[&str]) {
         let command = &mut self.network.beside(&carrack());
         self.run(name, command.args(words));
     }
 
-    /// One of those that were started.
+    /// Returns a program that was started.
     pub fn program(&mut self, name: &str) -> &mut Program {
         self.programs.get_mut(name).unwrap()
     }
 
-    /// The host of a mover or a server.
+    /// Returns the host of a mover or a server.
     pub fn host(&self, name: &str) -> &Host {
         &self.hosts[name]
     }
 
-    /// A user's command, beside the movers.
+    /// Runs a user's command at the bridge.
     pub fn ask(&self, words: &[&str]) -> Output {
         run(self.network.beside(&carrack()).args(words).env("CARRACK_NATS", self.urls()))
     }
 
-    /// What it says when it works.
+    /// Returns the output of a command that succeeds.
     #[track_caller]
     pub fn asked(&self, words: &[&str]) -> String {
         let output = self.ask(words);
@@ -226,7 +230,8 @@ impl Stage {
         String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
     }
 
-    /// What a command says that only looks. Servers that choose a leader, and machines that are busy, may not answer the first time.
+    /// Returns the output of a command that only reads. Servers that choose a leader, and busy machines, may
+    /// not reply the first time.
     #[track_caller]
     fn told(&self, words: &[&str]) -> String {
         wait_at_most(PATIENCE, "an answer", || {
@@ -237,25 +242,25 @@ impl Stage {
         })
     }
 
-    /// How a transfer is.
+    /// Returns a transfer's record.
     #[track_caller]
     pub fn record(&self, id: &str) -> TransferRecord {
         serde_json::from_str(&self.told(&["status", "--json", id])).unwrap()
     }
 
-    /// Those that are registered.
+    /// Returns the registered movers.
     #[track_caller]
     pub fn movers(&self) -> Vec<MoverRecord> {
         self.told(&["movers", "--json"]).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// Waits until so many are.
+    /// Waits until this number of movers is registered.
     #[track_caller]
     pub fn wait_for_movers(&self, count: usize) {
         wait_for(&format!("{count} movers"), || (self.movers().len() == count).then_some(()));
     }
 
-    /// Waits until all that were started are; who they are.
+    /// Waits until all started movers are registered; returns them.
     #[track_caller]
     pub fn movers_are_there(&self) -> Vec<MoverRecord> {
         let is_server = |name: &&String| (1..=self.servers).any(|number| server(number) == **name);
@@ -267,35 +272,36 @@ impl Stage {
         })
     }
 
-    /// All transfers.
+    /// Returns all transfers.
     #[track_caller]
     pub fn records(&self) -> Vec<TransferRecord> {
         let listed = self.told(&["transfers", "--json", "--limit", "1000"]);
         listed.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// A path beneath a site's directory, as `carrack submit` takes it.
+    /// Returns a path below a site's directory, as `carrack submit` takes it.
     pub fn location(&self, site: &str, path: &str) -> String {
         format!("{site}:{}/{path}", self.network.directory().join(site).display())
     }
 
-    /// A path beneath all of their directories, as this process has it.
+    /// Returns a path below the directory of all sites, for this process.
     pub fn seen(&self, path: impl AsRef<Path>) -> PathBuf {
         self.network.seen(&self.network.directory().join(path))
     }
 }
 
-/// The program under test.
+/// Returns the program under test.
 fn carrack() -> String {
     std::env::var("CARRACK_BIN").unwrap_or_else(|_| CARRACK.to_owned())
 }
 
-/// The program that injects faults into a mover. By its name it is the first to end: whoever is traced can't, while it is stopped.
+/// Returns the name of the program that injects faults into a mover. By its name it is the first to be
+/// dropped: a traced process can't end while it is stopped.
 fn tracer(mover: &str) -> String {
     format!("calls-of-{mover}")
 }
 
-/// A server's name, and its host's.
+/// Returns the name of a server and of its host.
 pub fn server(number: u8) -> String {
     format!("nats{number}")
 }
@@ -304,7 +310,7 @@ fn server_address(number: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, 77, 0, 10 + number)
 }
 
-/// A nats-server that a fleet can use; built, if there is none.
+/// Returns a nats-server for a fleet, which is built if there is none.
 fn server_program() -> Result<PathBuf, String> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testbed/nats");
     let output = Command::new(script).arg("binary").output().map_err(|error| error.to_string())?;

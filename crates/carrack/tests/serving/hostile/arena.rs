@@ -1,4 +1,4 @@
-//! A daemon with a transfer that must not notice anything, and what lies beside its exports, which must not change.
+//! A daemon with a transfer that must not be disturbed, and files outside its exports, which must not change.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,10 +19,11 @@ use rustls::ClientConfig;
 
 use crate::daemon::{Copy, Daemon, Site, noise, refusal};
 
-/// The time that a handshake has. Short, as some attacks wait for it; a busy machine has to do its own in it.
+/// Time for a handshake. It is short, as some attacks wait for it; a busy machine must complete its own
+/// handshakes in it.
 pub const HANDSHAKE_SECONDS: u64 = 3;
 
-/// What the daemon gives to a session at most.
+/// The daemon's limits for a session.
 const LIMITS: &str =
     "[limits]\nhandshake_seconds = 3\nbuffer = \"32 MiB\"\nio_threads = 4\nsessions_per_identity = 8\n";
 
@@ -34,7 +35,7 @@ const GOOD_BYTES: usize = 3_000_000;
 pub struct Arena {
     pub site: Site,
     pub daemon: Daemon,
-    /// Signs as an issuer of the same name that nobody trusts.
+    /// A site that signs as an untrusted issuer of the same name.
     pub foreign: Site,
     before: BTreeMap<PathBuf, String>,
 }
@@ -54,7 +55,7 @@ impl Arena {
         self.daemon.address
     }
 
-    /// TLS as somebody to whom the site's authority gave a certificate.
+    /// Returns the TLS configuration of a user with a certificate of the site's authority.
     pub fn config_of(&self, who: &str) -> Arc<ClientConfig> {
         self.config_with(Some(self.site.identity(who)))
     }
@@ -64,29 +65,29 @@ impl Arena {
         client_config(&ClientTrust { cas, crls: Vec::new(), identity }).expect("a configuration")
     }
 
-    /// A token of the site for mallory, as of `now`.
+    /// Returns a token of the site for mallory, as of `now`.
     pub fn token(&self, audience: &str, scope: &str, lifetime: Duration, now: SystemTime) -> String {
         let signer = self.site.authority().token_signer().expect("an issuer");
         mint(&signer, audience, scope, lifetime, now).0
     }
 
-    /// What lies beside the exports, or is an administrator's in them, must be as it was.
+    /// Checks that files outside the exports, and an administrator's files in them, are unchanged.
     pub fn assert_unharmed(&self, after: &str) {
         assert_eq!(outside(self.site.path()), self.before, "after {after}");
     }
 
-    /// A client who means well is let in.
+    /// Checks that a good client is let in.
     pub fn assert_alive(&self, after: &str) {
         let shaken = self.site.try_connect(self.address(), Some(self.site.identity("alice")));
         assert!(shaken.is_ok(), "after {after}: {shaken:?}");
     }
 
-    /// Of the process of a session that has most of them.
+    /// Returns the largest number of threads of a session's process.
     pub fn most_threads_of_a_session(&self) -> u64 {
         self.largest_of_sessions("Threads:")
     }
 
-    /// Of the process of a session that has most, in KiB.
+    /// Returns the largest memory of a session's process, in KiB.
     pub fn largest_session_kib(&self) -> u64 {
         self.largest_of_sessions("VmHWM:")
     }
@@ -100,7 +101,8 @@ impl Arena {
         self.daemon.children().into_iter().filter_map(number_of).max().unwrap_or(0)
     }
 
-    /// Copies up and down at the same time, slowly, again and again, as long as `during` takes; each ends well.
+    /// Copies up and down at the same time, slowly, again and again, as long as `during` takes; each copy
+    /// ends well.
     pub fn with_good_transfers(&self, during: impl FnOnce()) -> u64 {
         let source = self.site.path().join("good");
         fs::write(&source, noise(GOOD_BYTES)).expect("a file");
@@ -111,7 +113,7 @@ impl Arena {
                 scope.spawn({
                     let (over, count) = (&over, &count);
                     move || {
-                        // The two are out of step, so that one is always running.
+                        // The two alternate, so that there is always a running copy.
                         thread::sleep(Duration::from_millis(if role == Role::Sink { 700 } else { 0 }));
                         while !over.load(Ordering::Relaxed) {
                             self.good_transfer(role);
@@ -147,7 +149,7 @@ impl Arena {
     }
 }
 
-/// Mallory's token of an issuer, and its id.
+/// Returns mallory's token of an issuer, and its ID.
 pub fn mint(
     signer: &TokenSigner,
     audience: &str,
@@ -160,7 +162,7 @@ pub fn mint(
     signer.mint(&grant, now).expect("a token")
 }
 
-/// Two exports beside each other, what no client may touch, and ways that lead there.
+/// Plants two exports, files that no client may touch, and links that lead there.
 fn lay_out(path: &Path) {
     for directory in ["database", "outside/deep", "data/in", "data/tree"] {
         fs::create_dir_all(path.join(directory)).expect("a directory");
@@ -183,7 +185,7 @@ fn lay_out(path: &Path) {
     fs::set_permissions(path.join("outside/secret"), fs::Permissions::from_mode(0o600)).expect("its mode");
 }
 
-/// Certificates that are no longer, or not yet, good.
+/// Issues certificates that are no longer, or not yet, valid.
 fn issue_unusual(site: &Site) {
     let now = SystemTime::now();
     let issue = |name: &str, lifetime, at| {
@@ -195,7 +197,7 @@ fn issue_unusual(site: &Site) {
     issue("early", CLIENT_LIFETIME / 2, now + 3 * DAY);
     issue("taken-back", CLIENT_LIFETIME, now);
     site.authority().revoke(&Which::Name("taken-back".into()), now).expect("a list");
-    // Made now, so that threads need not make it at the same time.
+    // The identities are made now, so that threads need not make them at the same time.
     for name in ["alice", "mallory", "stranger"] {
         site.identity(name);
     }
@@ -203,7 +205,7 @@ fn issue_unusual(site: &Site) {
     fs::write(site.path().join("revoked-tokens"), format!("{id}\n")).expect("a list");
 }
 
-/// A token that was taken back before the daemon began, and its id.
+/// Returns a token that was revoked before the daemon began, and its ID.
 fn revoked_token(site: &Site) -> (String, String) {
     let signer = site.authority().token_signer().expect("an issuer");
     let (token, id) =
@@ -236,7 +238,8 @@ allow = [{{ identity = "carol", read = true }}]
     )
 }
 
-/// All that stands in `outside` and `database`, and the way to it: name, kind, owner, mode, links, size, time, content.
+/// Returns all entries in `outside` and `database`, and the link to them: name, kind, owner, mode, links,
+/// size, time, content.
 fn outside(path: &Path) -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
     let mut pending = vec![path.join("outside"), path.join("database"), path.join("data/out")];

@@ -1,4 +1,4 @@
-//! A client that the test plays: TLS as carrack's own, and then whatever the test wants to say.
+//! A client that the test plays: TLS as carrack's own, and then any messages that the test sends.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -18,29 +18,30 @@ use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 use super::arena::Arena;
 
-/// Where all attackers are: not where the others are, so that what strangers may do is counted apart.
+/// The address of all attackers: apart from that of the others, so that the limits for strangers are counted
+/// apart.
 pub const ATTACKER: [u8; 4] = [127, 0, 0, 66];
 
-/// Longer than the daemon's own limits of time; what lasts as long did not end.
+/// Longer than the daemon's own time limits; a connection that lasts as long was not ended.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What every attacker says the session's key is.
+/// The session's key that every attacker sends.
 pub const SESSION_KEY: [u8; 32] = [7; 32];
 
-/// How something ended, as the other end of it saw it.
+/// The end of a connection or session, as the client saw it.
 #[derive(Debug, PartialEq, Eq)]
 pub enum End {
-    /// Without a word.
+    /// The connection was closed without a message.
     Closed,
-    /// With an alert of TLS.
+    /// A TLS alert ended it.
     Alert(String),
-    /// The session was refused, and why.
+    /// The session was refused, with the reason.
     Refused(String),
-    /// It was aborted, and why.
+    /// The session was aborted, with the reason.
     Aborted(String),
-    /// It came to its end, with so many entries that failed.
+    /// The session was complete, with this number of failed entries.
     Finished(u64),
-    /// It had not ended when patience was over.
+    /// It had not ended when the time limit was over.
     Lasts,
 }
 
@@ -68,7 +69,7 @@ impl From<io::Error> for End {
     }
 }
 
-/// A TCP connection of an attacker.
+/// Opens a TCP connection of an attacker.
 pub fn dial(to: SocketAddr) -> TcpStream {
     dial_from(ATTACKER, to).expect("the daemon listens")
 }
@@ -83,7 +84,7 @@ pub fn dial_from(address: [u8; 4], to: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// How a plain connection ends; what was said on it does not matter.
+/// Returns the end of a plain connection, independent of its data.
 pub fn end_of(mut stream: &TcpStream) -> End {
     let mut said = [0; 4096];
     loop {
@@ -95,7 +96,7 @@ pub fn end_of(mut stream: &TcpStream) -> End {
     }
 }
 
-/// What came from the daemon.
+/// A message of the daemon.
 #[allow(clippy::large_enum_variant)]
 pub enum Heard {
     Control(Control),
@@ -105,9 +106,9 @@ pub enum Heard {
 
 pub struct Client {
     pub tls: StreamOwned<ClientConnection, TcpStream>,
-    /// A `Finish` counts them.
+    /// Number of objects, for `Finish`.
     objects_sent: u64,
-    /// When patience is over, whatever heartbeats come.
+    /// End of the time limit, which heartbeats don't extend.
     until: Instant,
 }
 
@@ -122,7 +123,7 @@ impl Client {
         Ok(Client { tls, objects_sent: 0, until: Instant::now() + PATIENCE })
     }
 
-    /// Past the preambles, as somebody whom the daemon knows.
+    /// Connects and exchanges preambles, as a known user.
     pub fn greeted(arena: &Arena, who: &str) -> Result<Client, End> {
         let mut client = Client::connect(arena.address(), arena.config_of(who))?;
         client.preambles()?;
@@ -134,7 +135,7 @@ impl Client {
         Ok(self.tls.read_exact(&mut [0; PREAMBLE_BYTES])?)
     }
 
-    /// Bytes as they are; false if nobody takes them.
+    /// Sends bytes unchanged; returns false if the connection is closed.
     pub fn raw(&mut self, bytes: &[u8]) -> bool {
         self.tls.write_all(bytes).and_then(|()| self.tls.flush()).is_ok()
     }
@@ -155,7 +156,7 @@ impl Client {
         self.raw(&[&header.encode()[..], body].concat())
     }
 
-    /// The next thing but heartbeats and counters.
+    /// Returns the next message except heartbeats and counters.
     pub fn hear(&mut self) -> Heard {
         loop {
             match self.hear_any() {
@@ -179,7 +180,7 @@ impl Client {
         })
     }
 
-    /// The next message; how it ended if that comes first.
+    /// Returns the next message; an error if the end comes first.
     pub fn message(&mut self) -> Result<Control, End> {
         match self.hear() {
             Heard::Control(Control::Refuse(why)) => {
@@ -194,14 +195,14 @@ impl Client {
         }
     }
 
-    /// Listens until the daemon leaves.
+    /// Receives messages until the daemon closes the connection.
     pub fn end(&mut self) -> End {
         let mut finished = None;
         loop {
             match self.message() {
                 Ok(Control::Finished(counters)) => {
                     finished = Some(End::Finished(counters.entries_failed));
-                    // As a source does: else the daemon waits for the word.
+                    // A source sends this too: otherwise the daemon waits for it.
                     self.say(Control::Leave(Leave {}));
                 }
                 Ok(_) => {}
@@ -211,19 +212,19 @@ impl Client {
         }
     }
 
-    /// Says it is over, and how the daemon takes that.
+    /// Sends `Finish`; returns the daemon's reaction.
     pub fn finish(&mut self) -> End {
         self.say(finish());
         self.end()
     }
 
-    /// Waits for the answer to an object, whatever it is; nothing once the session is over.
+    /// Waits for any reply to an object; an error once the session is over.
     pub fn answer(&mut self) -> Result<(), End> {
         while !matches!(self.message()?, Control::ObjectsDone(_)) {}
         Ok(())
     }
 
-    /// What the proofs of this session's data connections are made with.
+    /// Returns the keys for the proofs of this session's data connections.
     pub fn keys(&self, spec: &TransferSpec, lanes: u32) -> SessionKeys {
         let exporter = self.tls.conn.export_keying_material([0; 32], EXPORTER_LABEL, None);
         let terms = agreed_terms(spec, lanes);
@@ -231,7 +232,8 @@ impl Client {
     }
 }
 
-/// A source that writes to a directory of the export, as far as its first object. Objects go over the control channel.
+/// Returns a source that writes to a directory of the export, before its first object. Objects go over the
+/// control channel.
 pub fn source(arena: &Arena) -> Result<Client, End> {
     source_with(arena, &spec())
 }
@@ -242,7 +244,7 @@ pub fn source_with(arena: &Arena, spec: &TransferSpec) -> Result<Client, End> {
     Ok(client)
 }
 
-/// The same, before it is said how the data travels.
+/// Returns the same, before the choice of data connections.
 pub fn calling_source(
     arena: &Arena,
     spec: &TransferSpec,
@@ -256,7 +258,7 @@ pub fn calling_source(
     Ok((client, welcome))
 }
 
-/// A sink that reads from the export.
+/// Returns a sink that reads from the export.
 pub fn sink(arena: &Arena, sources: &[&[u8]], credits: u32) -> Result<Client, End> {
     let mut client = Client::greeted(arena, "mallory")?;
     client.say(Control::Hello(reading(sources, credits)));
@@ -301,14 +303,14 @@ pub fn reading(sources: &[&[u8]], credits: u32) -> Hello {
     Hello { sources, sink: Some(sink), ..hello(&spec()) }
 }
 
-/// Whether a data connection gets its proof, or how it ends.
+/// Returns the proof on a data connection, or its end.
 pub fn proof_on(mut stream: &TcpStream) -> Result<[u8; PROOF_BYTES], End> {
     let mut proof = [0; PROOF_BYTES];
     stream.read_exact(&mut proof)?;
     Ok(proof)
 }
 
-// What a source says. All checks are zeros, as a session without checksum has them.
+// Messages of a source. All checks are zeros, as in a session without checksum.
 
 pub const METADATA: Metadata =
     Metadata { mode: 0o644, mtime: carrack_model::Timestamp { seconds: 1_000_000_000, nanoseconds: 0 } };
@@ -317,7 +319,7 @@ pub fn finish() -> Control {
     Control::Finish(message::Finish::default())
 }
 
-/// A table of regular files in one directory.
+/// Returns a table of regular files in one directory.
 pub fn table(directory: &str, files: &[(&[u8], u64)]) -> Vec<u8> {
     let mut table = Vec::new();
     let mut writer = TableWriter::new(&mut table);
@@ -326,7 +328,7 @@ pub fn table(directory: &str, files: &[(&[u8], u64)]) -> Vec<u8> {
     table
 }
 
-/// A table whose directory is any bytes.
+/// Returns a table whose directory is any bytes.
 pub fn table_in(directory: &[u8], files: &[(&[u8], u64)]) -> Vec<u8> {
     let stand_in = "x".repeat(directory.len());
     let mut table = table(&stand_in, files);
@@ -336,7 +338,7 @@ pub fn table_in(directory: &[u8], files: &[(&[u8], u64)]) -> Vec<u8> {
     table
 }
 
-/// A table of one symbolic link.
+/// Returns a table of one symbolic link.
 pub fn link_table(name: &str, target: &[u8]) -> Vec<u8> {
     let mut table = Vec::new();
     let mut writer = TableWriter::new(&mut table);

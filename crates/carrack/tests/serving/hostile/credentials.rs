@@ -1,4 +1,4 @@
-//! Credentials that are none, or are for something else.
+//! Credentials that are invalid, or for another purpose.
 
 use std::fs;
 use std::path::Path;
@@ -183,12 +183,12 @@ pub const ATTACKS: &[Attack] = &[
     }),
 ];
 
-/// Asks for what mallory may do, with a certificate that is not good.
+/// Requests mallory's rights with an invalid certificate.
 fn shown(arena: &Arena, identity: ClientIdentity) -> End {
     ask_with(arena, ClientConfig::clone(&arena.config_with(Some(identity))), writing(b"/data/in"))
 }
 
-/// The same with files that carrack's own client would not show.
+/// Does the same with files that carrack's own client would not present.
 fn shown_as_it_is(arena: &Arena, chain: &Path, key: &Path) -> End {
     let chain = CertificateDer::pem_file_iter(chain).expect("a chain").map(|pem| pem.expect("PEM")).collect();
     let key = PrivateKeyDer::from_pem_file(key).expect("a key");
@@ -198,13 +198,13 @@ fn shown_as_it_is(arena: &Arena, chain: &Path, key: &Path) -> End {
     ask_with(arena, config, writing(b"/data/in"))
 }
 
-/// Shows what lies in the site under this name, whatever it was made for.
+/// Presents the site's files of this name, independent of their purpose.
 fn named(arena: &Arena, name: &str) -> End {
     let path = arena.site.path();
     shown_as_it_is(arena, &path.join(format!("{name}.pem")), &path.join(format!("{name}-key.pem")))
 }
 
-/// What comes of a hello.
+/// Returns the outcome of a hello.
 pub fn ask(arena: &Arena, who: &str, hello: Hello) -> End {
     ask_with(arena, ClientConfig::clone(&arena.config_of(who)), hello)
 }
@@ -224,7 +224,7 @@ fn protected(arena: &Arena, protection: Protection) -> End {
     ask(arena, "mallory", Hello { destination: Some(b"/data/in".to_vec()), ..hello(&spec) })
 }
 
-/// Asks to write, with a token and nothing else.
+/// Asks to write, with only a token.
 fn token(arena: &Arena, token: &str, path: &str) -> End {
     let hello = Hello { token: token.into(), ..writing(path.as_bytes()) };
     ask_with(arena, ClientConfig::clone(&arena.config_with(None)), hello)
@@ -238,14 +238,14 @@ fn mallorys(signer: &TokenSigner) -> String {
     mint(signer, "this", "storage.modify:/data", MINUTES, SystemTime::now()).0
 }
 
-/// Header, claims and signature of a good token.
+/// Returns header, claims and signature of a valid token.
 fn pieces(arena: &Arena) -> [String; 3] {
     let token = arena.token("this", "storage.modify:/data", MINUTES, SystemTime::now());
     let pieces: Vec<_> = token.split('.').map(str::to_owned).collect();
     pieces.try_into().expect("three pieces")
 }
 
-/// As tokens have it (RFC 4648, 5, without padding).
+/// Encodes as in tokens (RFC 4648, 5, without padding).
 fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let piece = |piece: &[u8]| {

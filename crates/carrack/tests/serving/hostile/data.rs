@@ -1,4 +1,4 @@
-//! Data connections that are not the session's own.
+//! Data connections that don't belong to the session.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -87,7 +87,7 @@ pub const ATTACKS: &[Attack] = &[
     ("300 strangers who know a session's name", "closed", many_strangers),
 ];
 
-/// Those that take their time.
+/// Attacks that take a while.
 pub const SLOW_ATTACKS: &[Attack] = &[("half a response to a session that waits", "closed", |arena| {
     let session = match Session::begin(arena) {
         Ok(session) => session,
@@ -123,7 +123,7 @@ impl Session {
         bytes
     }
 
-    /// The true connections get in, whoever else tried.
+    /// Opens the true connections, which are accepted after any attack.
     fn take_places(&self, arena: &Arena) -> Result<Vec<TcpStream>, End> {
         let take = |number| {
             let response = self.response(StreamPlace { number, ..PLACE });
@@ -141,7 +141,7 @@ fn response(key: &SessionKey, listener: &ListenerNonce, place: StreamPlace) -> [
     *Response::new(key, listener, [3; 32], place, Duration::from_micros(50)).as_bytes()
 }
 
-/// How a connection ends that begins so. Not one byte is said on it.
+/// Returns the end of a connection that begins with these bytes. The daemon sends not a byte on it.
 fn end_with(arena: &Arena, bytes: &[u8]) -> End {
     let mut stream = dial(arena.address());
     let _ = stream.write_all(bytes);
@@ -151,7 +151,7 @@ fn end_with(arena: &Arena, bytes: &[u8]) -> End {
     }
 }
 
-/// Tries a response on a session that waits for its own, which is none the worse for it.
+/// Tries a response on a session that waits for its own, which is not disturbed.
 fn in_a_session(arena: &Arena, response: impl FnOnce(&Session) -> [u8; RESPONSE_BYTES]) -> End {
     let attack = || {
         let session = Session::begin(arena)?;
@@ -170,7 +170,7 @@ fn replay(arena: &Arena) -> End {
         let _ = first.write_all(captured.as_bytes());
         proof_on(&first)?;
         let again = end_with(arena, captured.as_bytes());
-        // Not even after the session.
+        // It is not accepted after the session either.
         drop((first, session));
         assert_eq!(end_with(arena, captured.as_bytes()), End::Closed);
         Ok(again)
@@ -178,7 +178,7 @@ fn replay(arena: &Arena) -> End {
     attack().unwrap_or_else(|end: End| end)
 }
 
-/// A client that has the keys, but does not seal.
+/// The client has the keys, but does not seal.
 fn unsealed(arena: &Arena, (header, body): &(carrack_wire::FrameHeader, Vec<u8>)) -> End {
     let attack = || {
         let mut session = Session::begin(arena)?;
@@ -190,7 +190,7 @@ fn unsealed(arena: &Arena, (header, body): &(carrack_wire::FrameHeader, Vec<u8>)
     attack().unwrap_or_else(|end: End| end)
 }
 
-/// More than the listener lets wait; the session goes on without data connections.
+/// More strangers than the listener's limit; the session continues without data connections.
 fn many_strangers(arena: &Arena) -> End {
     let attack = || {
         let mut session = Session::begin(arena)?;

@@ -1,4 +1,4 @@
-//! What somebody known may say before a session stands.
+//! Messages of a known user before a session is established.
 
 use std::io::Read;
 use std::net::TcpListener;
@@ -267,7 +267,7 @@ pub const ATTACKS: &[Attack] = &[
     ("gone at every step of the handshake", "closed", gone_at_every_step),
 ];
 
-/// A whole session that writes a file beneath a destination.
+/// Runs a whole session that writes a file below a destination.
 pub fn write_into(arena: &Arena, destination: &[u8], root: u32) -> End {
     let attack = || {
         let (mut client, _) = calling_source(arena, &spec(), destination, root)?;
@@ -289,7 +289,7 @@ fn preamble(arena: &Arena, preamble: Preamble) -> End {
     }
 }
 
-/// Says something first, after the preambles.
+/// Sends a first message, after the preambles.
 fn first(arena: &Arena, say: impl FnOnce(&mut Client) -> bool) -> End {
     match Client::greeted(arena, "mallory") {
         Ok(mut client) => {
@@ -300,7 +300,7 @@ fn first(arena: &Arena, say: impl FnOnce(&mut Client) -> bool) -> End {
     }
 }
 
-/// A hello whose frame header was changed.
+/// Sends a hello with a changed frame header.
 fn header(arena: &Arena, change: fn(&mut [u8; HEADER_BYTES])) -> End {
     let body = Control::Hello(writing(b"/data/in")).to_body();
     let mut raw = FrameHeader::control(body.len() as u32).encode();
@@ -322,7 +322,8 @@ fn greedy(arena: &Arena, settings: &str) -> End {
     modest(arena, Hello { settings: settings.into(), ..writing(b"/data/in") })
 }
 
-/// Wishes are no offence: the session stands, and its process takes no more than the daemon's limits let it.
+/// Large requests are no offence: the session is established, and its process takes no more than the daemon's
+/// limits allow.
 fn modest(arena: &Arena, hello: Hello) -> End {
     let standing = || {
         let mut client = Client::greeted(arena, "mallory")?;
@@ -367,8 +368,9 @@ fn third_party_upwards(arena: &Arena) -> End {
     attack().unwrap_or_else(|end: End| end)
 }
 
-/// The first response that a dialler gives to `listener`, and how many bytes follow it before an answer. A dialler on a
-/// long path, which any path is to a machine under load, closes the connection by which it saw that, unused.
+/// Returns the first response that a dialler sends to `listener`, and the number of bytes that follow before
+/// a reply. A dialler on a long path, which any path is to a machine under load, closes the connection by
+/// which it measured that, unused.
 fn first_response(listener: &TcpListener) -> ([u8; RESPONSE_BYTES], usize) {
     loop {
         let (mut stream, _) = listener.accept().expect("a connection");
@@ -383,7 +385,8 @@ fn first_response(listener: &TcpListener) -> ([u8; RESPONSE_BYTES], usize) {
     }
 }
 
-/// A daemon dials where its client says. Whoever is there hears the response of a data connection, and nothing else.
+/// A daemon dials the addresses of its client. The listener there gets the response of a data connection, and
+/// no more.
 fn dial_somebody_else(arena: &Arena) -> End {
     let attack = || {
         let somebody = TcpListener::bind("127.0.0.99:0").expect("an address");

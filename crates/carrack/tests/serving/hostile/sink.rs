@@ -1,4 +1,4 @@
-//! A sink that was let in and answers what is not true, or not at all.
+//! A sink that was let in and sends wrong replies, or none.
 
 use std::time::Duration;
 
@@ -65,11 +65,11 @@ fn done(written: Vec<u64>, corrupt: Vec<u64>) -> Control {
     Control::ObjectsDone(ObjectsDone { written, corrupt, set_aside: vec![] })
 }
 
-/// Breaks a rule, and says how the source takes it.
+/// Breaks a rule; returns the source's reaction.
 fn attack(arena: &Arena, credits: u32, script: impl FnOnce(&mut Client) -> bool) -> End {
     match sink(arena, &[b"/data/tree"], credits) {
         Ok(mut sink) => {
-            // It may have left before all is said.
+            // The source may close the connection before all is sent.
             let _ = script(&mut sink);
             sink.end()
         }
@@ -77,7 +77,7 @@ fn attack(arena: &Arena, credits: u32, script: impl FnOnce(&mut Client) -> bool)
     }
 }
 
-/// What is damaged is read again, but not for ever: the session ends with entries that failed.
+/// Damaged objects are read again, but not for ever: the session ends with failed entries.
 fn always_damaged(arena: &Arena) -> End {
     let mut sink = match sink(arena, &[b"/data/tree"], 4) {
         Ok(sink) => sink,
@@ -97,7 +97,7 @@ fn always_damaged(arena: &Arena) -> End {
     End::Lasts
 }
 
-/// Promises to take more than it does, and reads nothing: the source's memory is what its limits are.
+/// Gives more credits than it takes objects, and reads nothing: the source's memory stays within its limits.
 fn greedy(arena: &Arena, credits: u32) -> End {
     match sink(arena, &[b"/data/tree"], credits) {
         Ok(_unread) => {

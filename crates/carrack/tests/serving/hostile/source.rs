@@ -1,4 +1,4 @@
-//! A source that was let in and writes what it may not.
+//! A source that was let in and writes outside its rights.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -358,7 +358,7 @@ pub const ATTACKS: &[Attack] = &[
             let mut source = source(arena)?;
             source.say(open(1, table("", &[(b"huge", (1 << 63) - 1)])));
             source.frame(&object(1, 1, (1 << 63) - 4, b"abc"));
-            // First that the file failed, then the answer to the object.
+            // The file's failure comes first, then the reply to the object.
             while !matches!(source.message()?, Control::FileFailed(_)) {}
             source.answer()?;
             source.say(Control::AbandonFile(FileRef { id: 1 }));
@@ -368,11 +368,11 @@ pub const ATTACKS: &[Attack] = &[
     }),
 ];
 
-/// Breaks a rule, and says how the sink takes it.
+/// Breaks a rule; returns the sink's reaction.
 fn attack(arena: &Arena, script: impl FnOnce(&mut Client) -> bool) -> End {
     match source(arena) {
         Ok(mut source) => {
-            // It may have left before all is said.
+            // The sink may close the connection before all is sent.
             let _ = script(&mut source);
             source.end()
         }
@@ -395,7 +395,7 @@ fn section(arena: &Arena, directory: &[u8]) -> End {
     attack(arena, |source| source.frame(&bundle(1, b"abc", &table_in(directory, &[(b"secret", 3)]))))
 }
 
-/// Keeps to the rules but for the names.
+/// Keeps the rules except for the names.
 fn answered(arena: &Arena, bundles: &[(FrameHeader, Vec<u8>)]) -> End {
     let attack = || {
         let mut source = source(arena)?;
@@ -408,7 +408,7 @@ fn answered(arena: &Arena, bundles: &[(FrameHeader, Vec<u8>)]) -> End {
     attack().unwrap_or_else(|end: End| end)
 }
 
-/// A file of several objects.
+/// Sends a file of several objects.
 fn large(arena: &Arena, name: &str) -> End {
     let attack = || {
         let mut source = source(arena)?;
@@ -424,7 +424,7 @@ fn large(arena: &Arena, name: &str) -> End {
     attack().unwrap_or_else(|end: End| end)
 }
 
-/// Names that a file of the export has.
+/// Returns the number of names of a file in the export.
 fn linked_count(arena: &Arena, name: &str) -> u64 {
     fs::metadata(arena.site.path().join("data/in").join(name)).expect("a file").nlink()
 }

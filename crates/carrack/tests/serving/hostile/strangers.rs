@@ -1,4 +1,4 @@
-//! What somebody may send to the port who is nobody yet.
+//! Messages of unauthenticated clients.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -31,7 +31,7 @@ pub const ATTACKS: &[Attack] = &[
     ("silence, then gone, at every step", "closed", gone_at_every_step),
 ];
 
-/// Those that take their time.
+/// Attacks that take a while.
 pub const SLOW_ATTACKS: &[Attack] = &[
     ("silence", "closed", |arena| say(arena, b"")),
     ("half a response of a data connection", "closed", |arena| say(arena, b"carrackd\x03\x00")),
@@ -62,7 +62,7 @@ fn say(arena: &Arena, bytes: &[u8]) -> End {
 fn byte_by_byte(arena: &Arena, bytes: &[u8]) -> End {
     let mut stream = dial(arena.address());
     for byte in bytes {
-        // What counts is the time since the beginning, not since the last byte.
+        // The time since the beginning counts, not that since the last byte.
         std::thread::sleep(Duration::from_millis(HANDSHAKE_SECONDS * 1000 / bytes.len() as u64));
         let _ = stream.write_all(&[*byte]);
     }
@@ -93,14 +93,14 @@ fn within_tls(arena: &Arena, bytes: &[u8]) -> End {
     }
 }
 
-/// A hello without the extension that says TLS 1.3, and with a suite of TLS 1.2 (RFC 5246, 7.4.1.2).
+/// Returns a hello without the extension for TLS 1.3, and with a suite of TLS 1.2 (RFC 5246, 7.4.1.2).
 fn hello_of_tls_1_2() -> Vec<u8> {
     let body = [&b"\x03\x03"[..], &[9; 32], b"\x00\x00\x02\xc0\x2f\x01\x00\x00\x00"].concat();
     let handshake = [&b"\x01\x00\x00"[..], &[body.len() as u8], &body].concat();
     [&b"\x16\x03\x01\x00"[..], &[handshake.len() as u8], &handshake].concat()
 }
 
-/// Connections that break, with and without a word of parting, before and within TLS.
+/// Connections that break, with a reset and in order, before and within TLS.
 fn gone_at_every_step(arena: &Arena) -> End {
     let record = hello_of_tls_1_2();
     for is_rude in [false, true] {
