@@ -64,10 +64,8 @@ impl Abort {
 
     /// Returns the error with which the session ends.
     pub(crate) fn error(&self) -> SessionError {
-        match self.shared.is_dismissal.load(Ordering::Acquire) {
-            true => SessionError::Dismissed,
-            false => SessionError::Interrupted,
-        }
+        let is_dismissal = self.shared.is_dismissal.load(Ordering::Acquire);
+        if is_dismissal { SessionError::Dismissed } else { SessionError::Interrupted }
     }
 
     /// Returns true if the handle is set.

@@ -35,16 +35,16 @@ pub(crate) fn object_check(
     body: &[u8],
     file_size: Option<u64>,
 ) -> Result<ObjectCheck, DigestError> {
-    let plain = |value| ObjectCheck { value, subtrees: Vec::new() };
-    match checksum {
-        Checksum::None => Ok(plain([0; 32])),
-        Checksum::Xxh3 => Ok(plain(xxh3(body))),
-        Checksum::Blake3 => {
-            let Some(file_size) = file_size else { return Ok(plain(*blake3::hash(body).as_bytes())) };
+    let value = match (checksum, file_size) {
+        (Checksum::None, _) => [0; 32],
+        (Checksum::Xxh3, _) => xxh3(body),
+        (Checksum::Blake3, None) => *blake3::hash(body).as_bytes(),
+        (Checksum::Blake3, Some(file_size)) => {
             let subtrees: Vec<Subtree> = subtrees(range.offset, body, file_size)?.collect();
-            Ok(ObjectCheck { value: combine(&subtrees), subtrees })
+            return Ok(ObjectCheck { value: combine(&subtrees), subtrees });
         }
-    }
+    };
+    Ok(ObjectCheck { value, subtrees: Vec::new() })
 }
 
 fn combine(subtrees: &[Subtree]) -> [u8; 32] {
@@ -75,17 +75,19 @@ mod tests {
     fn one_flipped_bit_is_noticed() {
         for checksum in [Checksum::Xxh3, Checksum::Blake3] {
             let mut body = vec![7; 300_032];
-            let range = ByteRange::new(0, body.len() as u64);
-            let of_part = ByteRange::new(7, range.len);
-            let check = |body: &[u8]| {
-                let whole = object_check(checksum, range, body, Some(range.len)).unwrap().value;
-                [whole, object_check(checksum, of_part, body, None).unwrap().value]
-            };
-            let before = check(&body);
+            let before = checks(checksum, &body);
             body[123_456] ^= 4;
-            let after = check(&body);
+            let after = checks(checksum, &body);
             assert!(before[0] != after[0] && before[1] != after[1]);
         }
+    }
+
+    /// The checks of a whole file, and of a part of another one.
+    fn checks(checksum: Checksum, body: &[u8]) -> [[u8; 32]; 2] {
+        let len = body.len() as u64;
+        [(0, Some(len)), (7, None)].map(|(offset, file_size)| {
+            object_check(checksum, ByteRange::new(offset, len), body, file_size).unwrap().value
+        })
     }
 
     #[test]

@@ -197,9 +197,9 @@ impl Comm<'_> {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(SessionError::local("waiting")(error.into())),
         }
-        let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
-        let places = fds[of_side].iter().enumerate().filter(|(_, fd)| is_ready(fd)).map(|(i, _)| i);
-        Ok((has_unread || is_ready(&fds[0]), places.collect()))
+        let ready = fds[of_side].iter().enumerate().filter(|(_, fd)| !fd.revents().is_empty());
+        let places = ready.map(|(place, _)| place).collect();
+        Ok((has_unread || !fds[0].revents().is_empty(), places))
     }
 
     fn hear(&mut self, side: &mut dyn CommSide) -> Result<Heard, SessionError> {

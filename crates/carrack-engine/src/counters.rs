@@ -207,14 +207,13 @@ impl BothEnds {
     /// sink's counters tell if its threads waited for the network or were busy writing, or if its full slots
     /// wait for a write.
     fn limiter(&self, before: &BothEnds) -> Limiter {
-        let since = |now: u64, then: u64| now.saturating_sub(then);
         let (now, then) = (&self.source, &before.source);
-        let idle = since(now.idle_ns, then.idle_ns);
-        let reading = since(now.storage_ns, then.storage_ns);
-        let sending =
-            since(now.network_ns, then.network_ns).saturating_add(since(now.blocked_ns, then.blocked_ns));
-        let writing = since(self.sink.storage_ns, before.sink.storage_ns);
-        let receiving = since(self.sink.network_ns, before.sink.network_ns);
+        let idle = now.idle_ns.saturating_sub(then.idle_ns);
+        let reading = now.storage_ns.saturating_sub(then.storage_ns);
+        let blocked = now.blocked_ns.saturating_sub(then.blocked_ns);
+        let sending = now.network_ns.saturating_sub(then.network_ns).saturating_add(blocked);
+        let writing = self.sink.storage_ns.saturating_sub(before.sink.storage_ns);
+        let receiving = self.sink.network_ns.saturating_sub(before.sink.network_ns);
         match idle.max(reading).max(sending) {
             0 => Limiter::Unknown,
             most if most == idle && now.held_by_rate => Limiter::Rate,
@@ -244,14 +243,17 @@ mod tests {
     #[test]
     fn who_waits_for_storage_is_seen() {
         let counters = Counters::default();
-        let busy = || counters.snapshot().storage_busy;
-        assert_eq!((counters.busy(|| counters.busy(busy)), counters.busy(busy), busy()), (2, 1, 0));
+        assert_eq!(counters.busy(|| counters.busy(|| counters.snapshot().storage_busy)), 2);
+        assert_eq!(counters.busy(|| counters.snapshot().storage_busy), 1);
+        assert_eq!(counters.snapshot().storage_busy, 0);
+    }
+
+    fn judge(source: message::Counters, sink: message::Counters) -> Limiter {
+        BothEnds { source, sink, answered: 0 }.limiter(&BothEnds::default())
     }
 
     #[test]
     fn names_what_limits() {
-        let before = BothEnds::default();
-        let judge = |source, sink| BothEnds { source, sink, answered: 0 }.limiter(&before);
         assert_eq!(judge(source(0, 0, 0), source(0, 0, 0)), Limiter::Unknown);
         assert_eq!(judge(source(9, 1, 1), source(0, 0, 0)), Limiter::Scan);
         assert_eq!(judge(source(1, 9, 1), source(0, 1, 9)), Limiter::SourceStorage);
@@ -260,8 +262,9 @@ mod tests {
         assert_eq!(judge(message::Counters { idle_ns: 0, ..held }, source(0, 0, 9)), Limiter::SourceStorage);
         assert_eq!(judge(source(1, 2, 9), source(0, 1, 9)), Limiter::Network);
         assert_eq!(judge(source(1, 2, 9), source(0, 9, 1)), Limiter::SinkStorage);
-        let slots = |write_waiting| message::Counters { write_waiting, write_slots: 256, ..source(0, 1, 9) };
-        assert_eq!(judge(source(1, 2, 9), slots(250)), Limiter::SinkStorage);
-        assert_eq!(judge(source(1, 2, 9), slots(20)), Limiter::Network);
+        for (write_waiting, limiter) in [(250, Limiter::SinkStorage), (20, Limiter::Network)] {
+            let slots = message::Counters { write_waiting, write_slots: 256, ..source(0, 1, 9) };
+            assert_eq!(judge(source(1, 2, 9), slots), limiter);
+        }
     }
 }

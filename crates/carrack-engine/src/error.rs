@@ -478,12 +478,15 @@ mod tests {
 
     #[test]
     fn what_may_pass_is_told_so_and_heard_so() {
-        let broken = || SessionError::Transport(TransportError::Truncated);
-        for error in [broken(), SessionError::PeerGone, SessionError::Stalled(1), SessionError::Dismissed] {
+        let broken = SessionError::Transport(TransportError::Truncated);
+        for error in [broken, SessionError::PeerGone, SessionError::Stalled(1), SessionError::Dismissed] {
             let told = SessionError::from_abort(error.to_message());
             assert!(matches!(told, SessionError::PeerLeft { .. }) && told.may_pass(), "{error:?}: {told:?}");
         }
-        let at = SessionError::At { role: Role::Sink, error: Box::new(broken()) };
+        let at = SessionError::At {
+            role: Role::Sink,
+            error: SessionError::Transport(TransportError::Truncated).into(),
+        };
         assert!(at.again() == Again::Always && at.has_broken_data() && !at.is_of_data());
         assert!(SessionError::from_abort(SessionError::Stalled(1).to_message()).is_of_data());
         assert!(!SessionError::from_abort(SessionError::PeerGone.to_message()).is_of_data());

@@ -69,11 +69,11 @@ impl Fault {
         name: &str,
         work: impl FnOnce() + Send + 'scope,
     ) {
-        let watched = move || {
+        let named = thread::Builder::new().name(name.to_owned());
+        let started = named.spawn_scoped(scope, move || {
             let _watch = self.watch(stop);
             work();
-        };
-        let started = thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, watched);
+        });
         if let Err(error) = started {
             self.raise(SessionError::local(STARTING_A_THREAD)(error), stop);
         }

@@ -16,6 +16,7 @@ pub(crate) struct Gate {
 impl Gate {
     /// Creates a gate that lets `count` threads pass.
     pub(crate) fn new(count: usize) -> Gate {
+        assert!(count > 0, "a thread may pass from the start");
         Gate { open_to: AtomicUsize::new(count), state: Mutex::new(false), changed: Condvar::new() }
     }
 
@@ -69,16 +70,19 @@ mod tests {
                     passed.send(number)
                 });
             }
-            let next = || who.recv_timeout(Duration::from_secs(20)).ok();
-            let mut first = [next(), next()];
+            let mut first = [next(&who), next(&who)];
             first.sort_unstable();
             assert_eq!(first, [Some(0), Some(1)]);
             gate.set(3);
-            assert_eq!(next(), Some(2));
+            assert_eq!(next(&who), Some(2));
             gate.set(0);
             assert_eq!(gate.open_to(), 1);
             gate.close();
-            assert_eq!(next(), Some(3));
+            assert_eq!(next(&who), Some(3));
         });
+    }
+
+    fn next(who: &mpsc::Receiver<usize>) -> Option<usize> {
+        who.recv_timeout(Duration::from_secs(20)).ok()
     }
 }

@@ -42,6 +42,7 @@ pub(crate) fn decline<E>(mut starts: Vec<LaneStart<E>>, error: SessionError) -> 
 
 /// Distributes data connections: connection `i` belongs to lane `i` modulo the number of lanes, at both ends.
 pub(crate) fn deal<T>(connections: impl IntoIterator<Item = T>, lane_count: usize) -> Vec<Vec<T>> {
+    assert!(lane_count > 0, "each connection belongs to a lane");
     let mut lanes: Vec<Vec<T>> = (0..lane_count).map(|_| Vec::new()).collect();
     for (place, connection) in connections.into_iter().enumerate() {
         lanes[place % lane_count].push(connection);
@@ -60,8 +61,8 @@ pub(crate) struct LaneTransport<E> {
 impl<E> LaneTransport<E> {
     /// Distributes these connections.
     pub(crate) fn deal(connections: impl IntoIterator<Item = E>, lane_count: usize) -> Vec<LaneTransport<E>> {
-        let transport = |endpoints| LaneTransport { endpoints, hub: None };
-        deal(connections, lane_count).into_iter().map(transport).collect()
+        let dealt = deal(connections, lane_count).into_iter();
+        dealt.map(|endpoints| LaneTransport { endpoints, hub: None }).collect()
     }
 }
 
@@ -85,42 +86,48 @@ pub(crate) fn run_comms<S: CommSide + Send>(
     abort: &Abort,
 ) -> (Option<S>, Result<(), SessionError>) {
     let stops: Vec<(&Fault, &dyn Stop)> = lanes.iter().map(|lane| (lane.fault, lane.stop)).collect();
-    // A lane that fails ends the others.
-    let run = |lane: LaneComm<'_, S>| {
-        let LaneComm { link, hub, mut side, pool, crew, fault, stop } = lane;
-        let _seat = crew.sit(Duty::Comm);
-        let _watch = fault.watch(stop);
-        let result = Comm { link, hub, pool, abort, fault, stall }.run(&mut side);
-        if result.as_ref().is_err_and(SessionError::is_connection_lost) {
-            stop.abandon();
-        }
-        stop.stop();
-        if result.is_err() {
-            stops.iter().for_each(|(fault, stop)| fault.raise(SessionError::OtherLane, *stop));
-        }
-        (side, result)
-    };
+    let stops = &stops[..];
     if lanes.is_empty() {
         return (None, Err(SessionError::Internal));
     }
     let first = lanes.remove(0);
     thread::scope(|scope| {
-        let start = |lane| {
-            let run = &run;
+        let started = lanes.into_iter().map(|lane| {
             let builder = thread::Builder::new().name("carrack-comm".into());
-            builder.spawn_scoped(scope, move || run(lane).1)
-        };
-        let others: Vec<_> = lanes.into_iter().map(start).collect();
+            builder.spawn_scoped(scope, move || run_comm(lane, stops, stall, abort).1)
+        });
+        let others: Vec<_> = started.collect();
         if others.iter().any(Result::is_err) {
             stops.iter().for_each(|(fault, stop)| fault.raise(SessionError::Internal, *stop));
         }
-        let (side, result) = run(first);
+        let (side, result) = run_comm(first, stops, stall, abort);
         let results = others.into_iter().map(|started| match started {
             Ok(thread) => thread.join().unwrap_or(Err(SessionError::Internal)),
             Err(error) => Err(SessionError::local(STARTING_A_THREAD)(error)),
         });
         (Some(side), results.fold(result, cause))
     })
+}
+
+/// Runs the comm thread of a lane. A lane that fails ends the others by `stops`.
+fn run_comm<S: CommSide>(
+    lane: LaneComm<'_, S>,
+    stops: &[(&Fault, &dyn Stop)],
+    stall: Duration,
+    abort: &Abort,
+) -> (S, Result<(), SessionError>) {
+    let LaneComm { link, hub, mut side, pool, crew, fault, stop } = lane;
+    let _seat = crew.sit(Duty::Comm);
+    let _watch = fault.watch(stop);
+    let result = Comm { link, hub, pool, abort, fault, stall }.run(&mut side);
+    if result.as_ref().is_err_and(SessionError::is_connection_lost) {
+        stop.abandon();
+    }
+    stop.stop();
+    if result.is_err() {
+        stops.iter().for_each(|(fault, stop)| fault.raise(SessionError::OtherLane, *stop));
+    }
+    (side, result)
 }
 
 /// Returns the result that is closer to the cause.

@@ -75,10 +75,11 @@ mod tests {
 
     #[test]
     fn nonsense_is_no_layout() {
-        let message = |block_bytes, count| FilePlaced { id: 1, block_bytes, targets: vec![1; count] };
-        assert!(to_layout(&message(0, 1)).is_none());
-        assert!(to_layout(&message(1, 0)).is_none());
-        assert!(to_layout(&message(1, BLOCKS_MAX + 1)).is_none());
-        assert!(to_layout(&message(1, BLOCKS_MAX)).is_some());
+        for (block_bytes, count, is_layout) in
+            [(0, 1, false), (1, 0, false), (1, BLOCKS_MAX + 1, false), (1, BLOCKS_MAX, true)]
+        {
+            let message = FilePlaced { id: 1, block_bytes, targets: vec![1; count] };
+            assert_eq!(to_layout(&message).is_some(), is_layout, "{block_bytes} {count}");
+        }
     }
 }

@@ -101,8 +101,8 @@ impl HostPlacement {
         }
         let cpus = placement.lanes.iter().fold(Default::default(), |cpus, lane| lane.cpus().union(&cpus));
         let mems = placement.lanes.iter().fold(NodeSet::new(), |mems, lane| mems.union(&lane.memory));
-        let refused = |error| SessionError::refused(format!("--zone: {error}"), "");
-        Zone::open(kind, &cpus, &mems).map(Some).map_err(refused)
+        let zone = Zone::open(kind, &cpus, &mems);
+        zone.map(Some).map_err(|error| SessionError::refused(format!("--zone: {error}"), ""))
     }
 }
 
@@ -152,6 +152,7 @@ impl PlacedLanes {
         spec: &TransferSpec,
         slots: usize,
     ) -> Result<SlotPool, SessionError> {
+        assert!(slots > 0, "a lane has a slot");
         let slot_bytes = spec.slot_bytes as usize;
         Ok(self.lane(index).pool((slots * slot_bytes) as u64, slot_bytes)?)
     }
@@ -179,14 +180,14 @@ impl PlacedLanes {
             "each lane has all that it needs"
         );
         let lanes = links.into_iter().zip(pools).zip(transports).enumerate();
-        let start = |(index, ((link, pool), LaneTransport { endpoints, hub }))| LaneStart {
+        let starts = lanes.map(|(index, ((link, pool), LaneTransport { endpoints, hub }))| LaneStart {
             link,
             endpoints,
             hub,
             pool,
             crew: self.lane(index),
-        };
-        lanes.map(start).collect()
+        });
+        starts.collect()
     }
 
     /// Returns the news since the last call: decisions with their reasons, and, once the threads have
@@ -215,24 +216,30 @@ impl PlacedLanes {
     }
 
     fn watch_by(&self, plan: &Plan) {
-        let replan = |loads: &Loads| {
-            self.follow_flows(plan);
-            // No other process runs in a hard zone, and the lanes can't leave it.
-            let is_alone = self.zone.as_ref().is_some_and(Zone::is_hard);
-            if is_alone { self.crew.placement() } else { plan.placed(loads) }
-        };
-        let tell = |decision: &Decision, moved: &Moved| {
-            let how = if moved.step == Step::Seat { "" } else { " (as far as the kernel lets it)" };
-            self.tell(format!("{decision}{how}"));
-        };
-        if let Err(error) = watch_crew(&self.crew, &self.stop, &replan, &tell) {
+        let watched =
+            watch_crew(&self.crew, &self.stop, &|loads| self.replan(plan, loads), &|decision, moved| {
+                self.tell_decision(decision, moved)
+            });
+        if let Err(error) = watched {
             self.tell(format!("the lanes are not watched: {error}"));
         }
     }
 
+    fn replan(&self, plan: &Plan, loads: &Loads) -> Placement {
+        self.follow_flows(plan);
+        // No other process runs in a hard zone, and the lanes can't leave it.
+        let is_alone = self.zone.as_ref().is_some_and(Zone::is_hard);
+        if is_alone { self.crew.placement() } else { plan.placed(loads) }
+    }
+
+    fn tell_decision(&self, decision: &Decision, moved: &Moved) {
+        let how = if moved.step == Step::Seat { "" } else { " (as far as the kernel lets it)" };
+        self.tell(format!("{decision}{how}"));
+    }
+
     fn follow_flows(&self, plan: &Plan) {
-        let cpus = |streams: &Vec<TcpStream>| streams.iter().filter_map(nic::incoming_cpu).collect();
-        let arriving: Vec<Vec<u32>> = self.flows.iter().map(cpus).collect();
+        let arriving: Vec<Vec<u32>> =
+            self.flows.iter().map(|streams| streams.iter().filter_map(nic::incoming_cpu).collect()).collect();
         follow_flows(&self.crew, &plan.topology, &arriving).into_iter().for_each(|word| self.tell(word));
     }
 
@@ -267,10 +274,9 @@ impl Drop for WatchGuard<'_> {
 
 /// Duplicates the data connections of each lane, to ask for the CPUs where they arrive.
 fn flows_of(demand: &LaneDemand<'_>) -> Result<Vec<Vec<TcpStream>>, SessionError> {
-    let again = |stream: &Stream| {
-        stream.socket().try_clone().map_err(SessionError::local("watching a data connection"))
-    };
-    let streams = demand.streams.iter().map(again).collect::<Result<Vec<_>, _>>()?;
+    let streams: std::io::Result<Vec<TcpStream>> =
+        demand.streams.iter().map(|stream| stream.socket().try_clone()).collect();
+    let streams = streams.map_err(SessionError::local("watching a data connection"))?;
     Ok(deal(streams, demand.lane_count))
 }
 
@@ -302,9 +308,11 @@ mod tests {
 
     #[test]
     fn a_machine_wants_a_lane_for_each_socket_where_lanes_are_bound() {
-        let places = |scheme| host(scheme).lane_places();
-        assert_eq!((places(Scheme::Auto), places(Scheme::Mts), places(Scheme::Mmb)), (2, 2, 2));
-        assert_eq!((places(Scheme::Single), places(Scheme::Off)), (1, 1));
+        for (scheme, places) in
+            [(Scheme::Auto, 2), (Scheme::Mts, 2), (Scheme::Mmb, 2), (Scheme::Single, 1), (Scheme::Off, 1)]
+        {
+            assert_eq!(host(scheme).lane_places(), places, "{scheme:?}");
+        }
     }
 
     /// The plan of another machine: its CPUs and nodes don't exist here and are refused, and the lanes run
@@ -332,16 +340,17 @@ mod tests {
     #[test]
     fn work_is_watched_where_threads_are_bound_and_its_result_comes_back() {
         for scheme in [Scheme::Mts, Scheme::Off] {
-            let watched = |work: fn() -> u32| {
-                let lanes = host(scheme).place(&demand(2)).unwrap();
-                std::thread::scope(|scope| {
-                    let _watch = lanes.watch(scope);
-                    work()
-                })
-            };
-            assert_eq!(watched(|| 7), 7);
-            let panics = || watched(|| panic!("on purpose"));
-            assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).is_err());
+            assert_eq!(watched(scheme, || 7), 7);
+            let panicked = std::panic::catch_unwind(|| watched(scheme, || panic!("on purpose")));
+            assert!(panicked.is_err());
         }
+    }
+
+    fn watched(scheme: Scheme, work: fn() -> u32) -> u32 {
+        let lanes = host(scheme).place(&demand(2)).unwrap();
+        std::thread::scope(|scope| {
+            let _watch = lanes.watch(scope);
+            work()
+        })
     }
 }

@@ -9,7 +9,7 @@ use carrack_model::{
     EntryFailure, Event, FailureKind, FileReport, Fill, Kept, LaneReport, Loss, Lost, Notice, SIZE_CLASSES,
     Side, SourceReport, TargetId, TargetReport, escape,
 };
-use carrack_plan::{TargetQueues, TargetState, Verdict};
+use carrack_plan::TargetQueues;
 use carrack_wire::message::{self, Control};
 
 /// Targets in one report: the message is far smaller than the largest control message.
@@ -66,8 +66,10 @@ pub(crate) fn to_message(event: Event) -> Option<Control> {
 /// Returns a notice of the wanted metadata that the carrack at the `end` does not support.
 pub(crate) fn lacking(wanted: Kept, known: Kept, end: &str) -> Option<Notice> {
     let lacking = wanted.lacking_in(known);
-    let text = || format!("not kept, as the carrack at the {end} is too old for it: {lacking}");
-    (!lacking.is_empty()).then(|| Notice::Warning(text()))
+    if lacking.is_empty() {
+        return None;
+    }
+    Some(Notice::Warning(format!("not kept, as the carrack at the {end} is too old for it: {lacking}")))
 }
 
 fn notice_to_message(notice: Notice) -> message::Notice {
@@ -133,48 +135,54 @@ fn target_to_report(target: &message::Target) -> TargetReport {
 }
 
 fn source_to_message(report: SourceReport) -> message::SourceDetail {
-    let lane = |lane: LaneReport| message::LaneDetail {
+    let lanes = report.lanes.into_iter().map(|lane| message::LaneDetail {
         bytes_sent: lane.bytes_sent,
         objects_sent: lane.objects_sent,
         send_waiting: lane.to_send.waiting,
         send_room: lane.to_send.room,
         readers: lane.readers,
         streams: lane.streams,
-    };
-    let file = |file: FileReport| message::FileDetail {
+    });
+    message::SourceDetail {
+        lanes: lanes.collect(),
+        size_counts: report.size_counts,
+        open: report.open.into_iter().map(file_to_message).collect(),
+        slowest: report.slowest.into_iter().map(file_to_message).collect(),
+    }
+}
+
+fn file_to_message(file: FileReport) -> message::FileDetail {
+    message::FileDetail {
         path: file.path.into(),
         bytes: file.bytes,
         bytes_done: file.bytes_done,
         open_ms: file.open_ms,
-    };
-    message::SourceDetail {
-        lanes: report.lanes.into_iter().map(lane).collect(),
-        size_counts: report.size_counts,
-        open: report.open.into_iter().map(file).collect(),
-        slowest: report.slowest.into_iter().map(file).collect(),
     }
 }
 
 /// Decodes a report, with no more items than an honest source sends.
 fn source_to_report(detail: &message::SourceDetail) -> SourceReport {
-    let lane = |lane: &message::LaneDetail| LaneReport {
+    let lanes = detail.lanes.iter().take(LANES_MAX).map(|lane| LaneReport {
         bytes_sent: lane.bytes_sent,
         objects_sent: lane.objects_sent,
         to_send: Fill { waiting: lane.send_waiting, room: lane.send_room },
         readers: lane.readers,
         streams: lane.streams,
-    };
-    let file = |file: &message::FileDetail| FileReport {
+    });
+    SourceReport {
+        lanes: lanes.collect(),
+        size_counts: detail.size_counts.iter().take(SIZE_CLASSES).copied().collect(),
+        open: detail.open.iter().take(FILES_TOLD_MAX).map(file_to_report).collect(),
+        slowest: detail.slowest.iter().take(FILES_TOLD_MAX).map(file_to_report).collect(),
+    }
+}
+
+fn file_to_report(file: &message::FileDetail) -> FileReport {
+    FileReport {
         path: file.path.as_slice().into(),
         bytes: file.bytes,
         bytes_done: file.bytes_done,
         open_ms: file.open_ms,
-    };
-    SourceReport {
-        lanes: detail.lanes.iter().take(LANES_MAX).map(lane).collect(),
-        size_counts: detail.size_counts.iter().take(SIZE_CLASSES).copied().collect(),
-        open: detail.open.iter().take(FILES_TOLD_MAX).map(file).collect(),
-        slowest: detail.slowest.iter().take(FILES_TOLD_MAX).map(file).collect(),
     }
 }
 
@@ -183,21 +191,24 @@ pub(crate) fn target_reports<T>(
     (queues, now): (&TargetQueues<T>, Duration),
     label: impl Fn(TargetId) -> Option<Arc<str>>,
 ) -> Vec<TargetReport> {
-    let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let used = queues.verdicts(now).filter(|(state, _, bytes)| *bytes > 0 || state.waiting > 0);
-    let report = |(state, verdict, bytes): (&TargetState, Verdict, u64)| TargetReport {
+    let reports = used.take(TARGETS_TOLD_MAX).map(|(state, verdict, bytes)| TargetReport {
         label: label(state.target)
             .map_or_else(|| format!("target {}", state.target.0), |label| label.to_string()),
         bytes,
         waiting: state.waiting as u64,
         in_flight: state.in_service,
         limit: verdict.limit,
-        normal_us: us(verdict.normal),
-        recent_us: us(verdict.recent),
+        normal_us: microseconds(verdict.normal),
+        recent_us: microseconds(verdict.recent),
         is_avoided: verdict.is_avoided,
         avoided_count: verdict.avoided_count,
-    };
-    used.take(TARGETS_TOLD_MAX).map(report).collect()
+    });
+    reports.collect()
+}
+
+fn microseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Merges the targets of several lanes.

@@ -153,6 +153,7 @@ impl Run {
         observer: &dyn Observer,
         abort: &Abort,
     ) -> Result<(), SessionError> {
+        assert!(self.retries > 0, "without retries there is one session");
         // Without random bytes the wait is the shortest, which harms only a server to which many clients
         // return.
         let chance = random().map_or(0, u64::from_le_bytes);
@@ -165,6 +166,7 @@ impl Run {
             (wait, String::new())
         } else {
             let wait = self.backoff.next_wait(chance);
+            assert!(self.backoff.tries() <= self.retries, "no more tries fail than may");
             (wait, format!(" ({} of {})", self.backoff.tries(), self.retries))
         };
         let how = self.change_way(error, advance);
@@ -175,6 +177,7 @@ impl Run {
 
     /// Chooses the transport of the next session after this error. Returns the choice as a text.
     fn change_way(&mut self, error: &SessionError, advance: Advance) -> &'static str {
+        assert!(self.broken_data_count < BROKEN_DATA_MAX, "after so many breaks the way has changed");
         if error.speaks_for_tcp() {
             self.way.over_tcp = true;
             return "trying TCP";
@@ -222,21 +225,25 @@ fn part_of(chance: u64) -> f64 {
 /// it: each session keeps the entries that earlier ones had completed. So the last session counts if it
 /// completed, and otherwise the session with the most work.
 fn together(before: Summary, last: Summary, is_complete: bool) -> Summary {
-    let files_kept = |summary: &Summary| {
-        summary.entries_kept.saturating_sub(summary.symlinks_kept).saturating_sub(summary.specials_kept)
-    };
-    let farthest = |before, last| if is_complete { last } else { u64::max(before, last) };
-    let since = |done: u64, kept, kept_before| done.saturating_add(kept).saturating_sub(kept_before);
-    let files = since(last.files_done, files_kept(&last), files_kept(&before));
-    let symlinks = since(last.symlinks_done, last.symlinks_kept, before.symlinks_kept);
-    let specials = since(last.specials_done, last.specials_kept, before.specials_kept);
-    let bytes = since(last.bytes_done, last.bytes_kept, before.bytes_kept);
+    let [mut files, mut symlinks, mut specials, mut bytes] = [
+        (last.files_done, files_kept(&last), files_kept(&before)),
+        (last.symlinks_done, last.symlinks_kept, before.symlinks_kept),
+        (last.specials_done, last.specials_kept, before.specials_kept),
+        (last.bytes_done, last.bytes_kept, before.bytes_kept),
+    ]
+    .map(|(done, kept, kept_before)| done.saturating_add(kept).saturating_sub(kept_before));
+    if !is_complete {
+        files = files.max(before.files_done);
+        symlinks = symlinks.max(before.symlinks_done);
+        specials = specials.max(before.specials_done);
+        bytes = bytes.max(before.bytes_done);
+    }
     Summary {
-        files_done: farthest(before.files_done, files),
+        files_done: files,
         directories_done: before.directories_done.max(last.directories_done),
-        symlinks_done: farthest(before.symlinks_done, symlinks),
-        specials_done: farthest(before.specials_done, specials),
-        bytes_done: farthest(before.bytes_done, bytes),
+        symlinks_done: symlinks,
+        specials_done: specials,
+        bytes_done: bytes,
         entries_failed: before.entries_failed.max(last.entries_failed),
         entries_skipped: before.entries_skipped.max(last.entries_skipped),
         objects_reread: before.objects_reread.saturating_add(last.objects_reread),
@@ -244,6 +251,10 @@ fn together(before: Summary, last: Summary, is_complete: bool) -> Summary {
         // Those of earlier runs.
         ..before
     }
+}
+
+fn files_kept(summary: &Summary) -> u64 {
+    summary.entries_kept.saturating_sub(summary.symlinks_kept).saturating_sub(summary.specials_kept)
 }
 
 #[cfg(test)]
@@ -267,27 +278,31 @@ mod tests {
         Outcome { summary: Summary { files_done, ..Summary::default() }, result, advance: Advance::Moved }
     }
 
+    /// The summary of a session that kept these entries, symlinks and bytes.
+    fn summary(files_done: u64, bytes_done: u64, symlinks_done: u64, kept: [u64; 3]) -> Summary {
+        let [entries_kept, symlinks_kept, bytes_kept] = kept;
+        Summary {
+            files_done,
+            bytes_done,
+            symlinks_done,
+            entries_kept,
+            symlinks_kept,
+            bytes_kept,
+            ..Summary::default()
+        }
+    }
+
     #[test]
     fn a_file_counts_once_however_many_sessions_it_took() {
-        let session =
-            |files_done, bytes_done, symlinks_done, entries_kept, symlinks_kept, bytes_kept| Summary {
-                files_done,
-                bytes_done,
-                symlinks_done,
-                entries_kept,
-                symlinks_kept,
-                bytes_kept,
-                ..Summary::default()
-            };
         // Eleven files and links of an earlier run; the second session copies one file again, the third
         // copies hardly anything.
         let sessions =
-            [session(10, 100, 2, 11, 1, 50), session(5, 60, 1, 22, 3, 140), session(0, 0, 0, 3, 0, 9)];
+            [summary(10, 100, 2, [11, 1, 50]), summary(5, 60, 1, [22, 3, 140]), summary(0, 0, 0, [3, 0, 9])];
         let sum = sessions.into_iter().reduce(|before, last| together(before, last, false)).unwrap();
         assert_eq!((sum.files_done, sum.symlinks_done, sum.bytes_done), (14, 3, 150));
         assert_eq!((sum.entries_kept, sum.bytes_kept), (11, 50));
         // An entry that a session wrote and lost counts once, also if the last session has fewer.
-        let lost = together(session(0, 70, 0, 0, 0, 0), session(3, 46, 0, 0, 0, 10), true);
+        let lost = together(summary(0, 70, 0, [0; 3]), summary(3, 46, 0, [0, 0, 10]), true);
         assert_eq!((lost.files_done, lost.bytes_done, lost.bytes_kept), (3, 56, 0));
     }
 
@@ -355,11 +370,25 @@ mod tests {
         }
     }
 
+    /// Three sessions for which the other end has no room, and one that completes.
+    fn turns() -> Vec<Outcome> {
+        let waits = [Some(Duration::from_millis(1)), None, Some(Duration::from_millis(200))];
+        let full = waits.map(|wait| Outcome::failed(SessionError::later("full", "", wait)));
+        full.into_iter().chain([moved(1, Ok(()))]).collect()
+    }
+
+    fn stood(error: SessionError) -> Outcome {
+        Outcome { advance: Advance::Stood, ..Outcome::failed(error) }
+    }
+
+    /// A session whose data connection broke, which may mean that the other end was killed.
+    fn reset() -> Outcome {
+        let reset = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+        stood(SessionError::Transport(carrack_transport::TransportError::Io(reset)))
+    }
+
     #[test]
     fn waits_for_a_turn_are_no_tries_in_vain() {
-        let full = |after| Outcome::failed(SessionError::later("full", "", after));
-        let ms = |ms| Some(Duration::from_millis(ms));
-        let turns = || vec![full(ms(1)), full(None), full(ms(200)), moved(1, Ok(()))];
         let (outcome, held, told) = run(1, turns());
         assert!(outcome.result.is_ok() && held == 4);
         assert!(told[0].starts_with("full; trying again in 0.0 s") && !told[0].contains(" of "), "{told:?}");
@@ -372,15 +401,14 @@ mod tests {
 
     #[test]
     fn data_connections_that_move_nothing_are_done_without_in_the_end() {
-        let stood = |error| Outcome { advance: Advance::Stood, ..Outcome::failed(error) };
-        let left = || SessionError::PeerLeft { message: "stalled".into(), hint: None, is_of_data: true };
+        let left = SessionError::PeerLeft { message: "stalled".into(), hint: None, is_of_data: true };
         let told = Told::default();
         let (mut ways, mut sessions) = (
             Vec::new(),
             vec![
                 moved(5, Ok(())),
                 moved(2, Err(SessionError::Stalled(3))),
-                stood(left()),
+                stood(left),
                 moved(1, Err(SessionError::Stalled(3))),
                 stood(SessionError::Stalled(3)),
                 stood(SessionError::PeerGone),
@@ -399,11 +427,6 @@ mod tests {
             "{told:?}"
         );
 
-        // A connection that breaks may mean that the other end was killed.
-        let reset = || {
-            let reset = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
-            stood(SessionError::Transport(carrack_transport::TransportError::Io(reset)))
-        };
         let (mut ways, mut sessions) = (Vec::new(), vec![moved(1, Ok(())), reset(), reset(), reset()]);
         persist(4, &Told::default(), &Abort::new().unwrap(), &mut |way| {
             ways.push(way.data);
@@ -415,15 +438,10 @@ mod tests {
     #[test]
     fn after_a_fabric_that_broke_it_is_tcp_until_the_end_unless_the_user_insists() {
         for is_forced in [false, true] {
-            let error = || {
-                Err(SessionError::Over {
-                    provider: "efa".into(),
-                    is_forced,
-                    error: Box::new(SessionError::PeerGone),
-                })
-            };
+            let error = Box::new(SessionError::PeerGone);
+            let broken = SessionError::Over { provider: "efa".into(), is_forced, error };
             let told = Told::default();
-            let mut sessions = vec![moved(3, Ok(())), moved(2, gone()), moved(1, error())];
+            let mut sessions = vec![moved(3, Ok(())), moved(2, gone()), moved(1, Err(broken))];
             let mut over_tcp = Vec::new();
             let outcome = persist(3, &told, &Abort::new().unwrap(), &mut |way| {
                 over_tcp.push(way.over_tcp);
@@ -452,7 +470,7 @@ mod tests {
             });
             persist(64, &Told::default(), &abort, &mut |_| {
                 count += 1;
-                Outcome { advance: Advance::Stood, ..Outcome::failed(SessionError::PeerGone) }
+                stood(SessionError::PeerGone)
             })
         });
         assert!(outcome.result.is_err_and(|error| error.is_interrupted()));

@@ -13,8 +13,8 @@ use carrack_model::limits::{
     SPILL_DIRECTORIES_MAX, STALL_MS_DEFAULT, STALL_MS_MIN,
 };
 use carrack_model::{
-    Account, Durability, Event, Fidelity, Notice, PolicyChoice, RunToken, Scheduling, Selection, SinkIo,
-    SourceIo, TransferId, TransferSpec, Verify, json_bytes,
+    Durability, Event, Fidelity, Notice, PolicyChoice, RunToken, Scheduling, Selection, SinkIo, SourceIo,
+    TransferId, TransferSpec, Verify, json_bytes,
 };
 use carrack_plan::{RateLimits, RateSteps, Rates};
 use carrack_storage::{Base, Filter, Purpose};
@@ -270,10 +270,12 @@ impl TransferIdentity {
     }
 
     pub(crate) fn from_message(message: &message::TransferRef) -> Result<TransferIdentity, MessageError> {
-        let bytes = |bytes: &[u8]| bytes.try_into().map_err(|_| MessageError::OutOfRange("a transfer's id"));
+        let (Ok(id), Ok(run)) = (message.id.as_slice().try_into(), message.run.as_slice().try_into()) else {
+            return Err(MessageError::OutOfRange("a transfer's id"));
+        };
         Ok(TransferIdentity {
-            id: TransferId(bytes(&message.id)?),
-            run: RunToken(bytes(&message.run)?),
+            id: TransferId(id),
+            run: RunToken(run),
             sources: message.sources.clone(),
             destination: message.destination.clone(),
             is_shared: message.shared,
@@ -399,14 +401,14 @@ impl Settings {
         let parts = if self.has_own_pool() { POOL_PARTS_CHOSEN } else { POOL_PARTS_DEFAULT };
         let (share, most) = (free_bytes / parts / ends, free_bytes / POOL_PARTS_CHOSEN / ends);
         let least = SLOT_COUNT_MIN as u64 * u64::from(slot_bytes);
-        let mib = |bytes: &u64| bytes >> 20;
-        let why = format!("{origin} is {} MiB, of which {} MiB are free", mib(limit_bytes), mib(free_bytes));
+        let (limit_mib, free_mib) = (limit_bytes >> 20, free_bytes >> 20);
+        let why = format!("{origin} is {limit_mib} MiB, of which {free_mib} MiB are free");
         if least > most {
             let message = format!("{SLOT_COUNT_MIN} buffers of {slot_bytes} bytes do not fit: {why}");
             return Err(SessionError::refused(message, "choose a smaller --object-size, or raise the limit"));
         }
         let bytes = share.max(least);
-        let reason = format!("buffers of {} MiB: {why}", mib(&bytes));
+        let reason = format!("buffers of {} MiB: {why}", bytes >> 20);
         Ok((bytes < self.pool_bytes).then_some(PoolShare { bytes, reason }))
     }
 
@@ -430,9 +432,11 @@ impl Settings {
     /// Returns the known facts about this end's file systems. Mounts of a set that do not exist here are the
     /// other end's.
     pub(crate) fn file_systems(&self, base: &Base) -> Result<FileSystems, SessionError> {
-        let is_here =
-            |path: &&PathBuf| base.look(path, Purpose::Write).is_ok_and(|looked| looked.is_directory);
-        let here: Vec<PathBuf> = self.target_sets.iter().filter(is_here).cloned().collect();
+        let here = self
+            .target_sets
+            .iter()
+            .filter(|path| base.look(path, Purpose::Write).is_ok_and(|looked| looked.is_directory));
+        let here: Vec<PathBuf> = here.cloned().collect();
         base.file_systems(&here).map_err(|error| {
             let hint = "name each mount once, by its mount point";
             SessionError::refused(format!("--targets: {error}"), hint)
@@ -460,28 +464,30 @@ impl Settings {
 
     /// Returns the name of an invalid setting.
     fn check(&self) -> Result<(), &'static str> {
-        let has_long_name = |account: &Option<Account>| {
-            account.as_ref().is_some_and(|account| account.name.len() > ACCOUNT_NAME_BYTES_MAX)
-        };
-        let ms = |ms: u32| Duration::from_millis(ms.into());
-        let groups = ms(1)..=ms(u32::MAX);
+        let longest = Duration::from_millis(u32::MAX.into());
         let (window, threshold) = match self.scheduling.policy {
             PolicyChoice::Threshold { window, threshold, .. } => (window, threshold),
             PolicyChoice::RoundRobin | PolicyChoice::Adaptive { .. } => Default::default(),
         };
-        let Fidelity { user, group, .. } = &self.fidelity;
+        let mut accounts = [&self.fidelity.user, &self.fidelity.group].into_iter().flatten();
+        let has_long_name = accounts.any(|account| account.name.len() > ACCOUNT_NAME_BYTES_MAX);
+        let least_stall = Duration::from_millis(STALL_MS_MIN.into());
+        let least_group_time = Duration::from_millis(1);
         let spill_count = self.spill.source.len().max(self.spill.sink.len());
         let good = [
             ("a port", self.ports.as_ref().is_none_or(|ports| *ports.start() > 0 && !ports.is_empty())),
             ("the number of lanes", self.lanes <= LANES_MAX),
-            ("the stall timeout", (ms(STALL_MS_MIN)..=ms(u32::MAX)).contains(&self.stall)),
-            ("what is made durable together", groups.contains(&self.journal.group_time)),
+            ("the stall timeout", (least_stall..=longest).contains(&self.stall)),
+            (
+                "what is made durable together",
+                (least_group_time..=longest).contains(&self.journal.group_time),
+            ),
             ("what is made durable together", self.journal.group_bytes > 0),
-            ("the policy", window <= ms(u32::MAX) && threshold <= ms(u32::MAX)),
+            ("the policy", window <= longest && threshold <= longest),
             ("the size of segments", self.segment_bytes.is_none_or(|bytes| SEGMENT_BYTES.contains(&bytes))),
             ("the number of spill directories", spill_count <= SPILL_DIRECTORIES_MAX),
             ("the class", self.class.len() <= CLASS_BYTES_MAX),
-            ("a name of a user or group", !has_long_name(user) && !has_long_name(group)),
+            ("a name of a user or group", !has_long_name),
             ("a time", self.selection.newer.is_none_or(|newer| newer.nanoseconds < 1_000_000_000)),
             ("a pattern", Filter::new(&self.selection).is_ok()),
         ];
@@ -501,19 +507,20 @@ mod unix_ms {
         moment: &Option<SystemTime>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
-        let since = |moment: &SystemTime| moment.duration_since(UNIX_EPOCH).unwrap_or_default();
-        let ms = |since: Duration| u64::try_from(since.as_millis()).unwrap_or(u64::MAX).max(1);
-        moment.as_ref().map(since).map(ms).serialize(serializer)
+        let ms = moment.as_ref().map(|moment| {
+            let since = moment.duration_since(UNIX_EPOCH).unwrap_or_default();
+            u64::try_from(since.as_millis()).unwrap_or(u64::MAX).max(1)
+        });
+        ms.serialize(serializer)
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Option<SystemTime>, D::Error> {
-        let moment = |ms| {
-            let moment = UNIX_EPOCH.checked_add(Duration::from_millis(ms));
-            moment.ok_or_else(|| D::Error::custom("a time that the system's clock does not reach"))
-        };
-        Option::<u64>::deserialize(deserializer)?.map(moment).transpose()
+        let Some(ms) = Option::<u64>::deserialize(deserializer)? else { return Ok(None) };
+        let moment = UNIX_EPOCH.checked_add(Duration::from_millis(ms));
+        let moment = moment.ok_or_else(|| D::Error::custom("a time that the system's clock does not reach"));
+        moment.map(Some)
     }
 }
 
@@ -546,25 +553,26 @@ pub(crate) fn depth_of_queue(target: &StorageTarget, in_flight_max: u32) -> u32 
 
 #[cfg(test)]
 mod tests {
-    use carrack_model::{AccountMap, Kept, LinkPolicy, ModeChange, NO_NUMBER, Timestamp};
+    use carrack_model::{Account, AccountMap, Kept, LinkPolicy, ModeChange, NO_NUMBER, Timestamp};
 
     use std::time::UNIX_EPOCH;
 
     use super::*;
 
+    /// Returns the buffers of each of `ends` ends in MiB, with this much free memory.
+    fn share(pool_mib: u64, free_mib: u64, ends: u64) -> Result<Option<u64>, Option<String>> {
+        let limit = MemoryLimit {
+            origin: "memory.max".into(),
+            limit_bytes: (free_mib + 8) << 20,
+            free_bytes: free_mib << 20,
+        };
+        let settings = Settings { pool_bytes: pool_mib << 20, ..Settings::default() };
+        let share = settings.share_of(&limit, ends, 1 << 20);
+        share.map(|share| share.map(|share| share.bytes >> 20)).map_err(|error| error.hint())
+    }
+
     #[test]
     fn buffers_keep_within_a_limit() {
-        let mib = |count: u64| count << 20;
-        let limit = |free_mib| MemoryLimit {
-            origin: "memory.max".into(),
-            limit_bytes: mib(free_mib + 8),
-            free_bytes: mib(free_mib),
-        };
-        let share = |pool_mib, free_mib, ends| {
-            let settings = Settings { pool_bytes: mib(pool_mib), ..Settings::default() };
-            let share = settings.share_of(&limit(free_mib), ends, 1 << 20);
-            share.map(|share| share.map(|share| share.bytes >> 20)).map_err(|error| error.hint())
-        };
         assert_eq!(share(256, 92, 2), Ok(Some(11)));
         assert_eq!(share(256, 120, 1), Ok(Some(30)));
         assert_eq!(share(256, 2048, 2), Ok(None));
@@ -573,7 +581,7 @@ mod tests {
         assert_eq!(share(256, 20, 2), Ok(Some(4)), "the fewest slots");
         assert!(share(256, 12, 2).unwrap_err().is_some_and(|hint| hint.contains("--object-size")));
         let settings = Settings {
-            pool_share: Some(PoolShare { bytes: mib(11), reason: String::new() }),
+            pool_share: Some(PoolShare { bytes: 11 << 20, reason: String::new() }),
             ..Settings::default()
         };
         let told = Settings::of_json(&settings.to_json()).unwrap();

@@ -176,8 +176,8 @@ impl Inner {
             let mut asking = self.asking();
             touched = std::mem::take(&mut asking.touched);
             asking.members.retain(|(member, _)| member.strong_count() > 0);
-            let there = |(member, pass): &(Weak<dyn Member>, Pass)| Some((member.upgrade()?, pass.clone()));
-            asking.members.iter().filter_map(there).collect()
+            let members = asking.members.iter();
+            members.filter_map(|(member, pass)| Some((member.upgrade()?, pass.clone()))).collect()
         };
         let mut all: HashMap<TargetId, TargetState> = HashMap::new();
         for (member, pass) in &members {
@@ -197,8 +197,11 @@ impl Inner {
         }
         // Single objects are begun at once while the state of their target is unknown: without this they
         // would never be counted as waiting.
-        let passing = |state: &&mut TargetState| touched.contains(&state.target) && state.waiting == 0;
-        all.values_mut().filter(passing).for_each(|state| state.waiting = 1);
+        for state in all.values_mut() {
+            if state.waiting == 0 && touched.contains(&state.target) {
+                state.waiting = 1;
+            }
+        }
         (members.into_iter().map(|(member, _)| member).collect(), all.into_values().collect())
     }
 }

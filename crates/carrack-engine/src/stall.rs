@@ -94,8 +94,7 @@ mod tests {
     fn stalls_below(bytes_per_s: u64, flow: impl Fn(u64) -> Flow) -> bool {
         let start = Instant::now();
         let mut watch = StallWatch::new(Duration::from_secs(10), start).with_least(bytes_per_s);
-        let look = |tick: u64| watch.look(flow(tick), start + Duration::from_millis(tick * 500)).is_err();
-        (0..60).any(look)
+        (0..60).any(|tick| watch.look(flow(tick), start + Duration::from_millis(tick * 500)).is_err())
     }
 
     #[test]
@@ -128,8 +127,10 @@ mod tests {
     fn a_process_that_was_stopped_itself_has_not_waited() {
         let start = Instant::now();
         let mut watch = StallWatch::new(Duration::from_secs(10), start);
-        let mut look = |ms| watch.look(SENT, start + Duration::from_millis(ms)).is_ok();
-        assert!(look(500) && look(60_000) && look(60_500));
-        assert!((61_000..80_000).step_by(500).any(|ms| !look(ms)));
+        for ms in [500, 60_000, 60_500] {
+            assert!(watch.look(SENT, start + Duration::from_millis(ms)).is_ok(), "{ms}");
+        }
+        let mut later = (61_000..80_000).step_by(500).map(|ms| start + Duration::from_millis(ms));
+        assert!(later.any(|now| watch.look(SENT, now).is_err()));
     }
 }

@@ -169,6 +169,7 @@ impl Shared {
         let mut queue = self.lock();
         queue.is_walking &= !task.is_walk();
         let Some(open) = queue.tasks.iter_mut().find(|open| Arc::ptr_eq(&open.task, task)) else { return };
+        assert!(open.units_left > 0, "each unit is done once");
         open.units_left -= 1;
         let is_answered = open.units_left == 0;
         drop(queue);
@@ -182,10 +183,10 @@ impl Shared {
 impl Queue {
     fn take_unit(&mut self) -> Option<(Arc<Task>, usize)> {
         let is_walking = self.is_walking;
-        let has_work = |open: &&mut Open| {
-            open.next_unit < open.task.unit_count() && !(is_walking && open.task.is_walk())
-        };
-        let open = self.tasks.iter_mut().find(has_work)?;
+        let open = self
+            .tasks
+            .iter_mut()
+            .find(|open| open.next_unit < open.task.unit_count() && !(is_walking && open.task.is_walk()))?;
         open.next_unit += 1;
         let taken = (Arc::clone(&open.task), open.next_unit - 1);
         self.is_walking |= taken.0.is_walk();

@@ -82,10 +82,10 @@ impl SeenMetadata {
 
 /// Leaves out a long name, as both ends do; they compare the number.
 fn told(account: Account) -> Account {
-    match account.name.len() <= ACCOUNT_NAME_BYTES_MAX {
-        true => account,
-        false => Account { name: b""[..].into(), ..account },
+    if account.name.len() <= ACCOUNT_NAME_BYTES_MAX {
+        return account;
     }
+    Account { name: b""[..].into(), ..account }
 }
 
 /// Returns a number for the file on its host.
@@ -102,11 +102,11 @@ fn digests_of(mut attributes: Vec<Attribute>) -> Vec<AttributeDigest> {
     attributes.sort_by(|one, other| one.name.cmp(&other.name));
     let names_bytes: usize = attributes.iter().map(|attribute| attribute.name.len()).sum();
     if attributes.len() <= ATTRIBUTES_MAX && names_bytes <= ATTRIBUTE_NAMES_BYTES_MAX {
-        let one = |attribute: Attribute| AttributeDigest {
+        let digests = attributes.into_iter().map(|attribute| AttributeDigest {
             digest: digest_of(blake3::Hasher::new().update(&attribute.value)),
             name: attribute.name,
-        };
-        return attributes.into_iter().map(one).collect();
+        });
+        return digests.collect();
     }
     let spaces = attributes.chunk_by(|one, other| name_space(one) == name_space(other));
     spaces.map(digest_of_space).collect()
@@ -138,8 +138,8 @@ mod tests {
     use super::*;
 
     fn attributes(names: impl IntoIterator<Item = String>) -> Vec<Attribute> {
-        let attribute = |name: String| Attribute { name: name.into_bytes().into(), value: b"v"[..].into() };
-        names.into_iter().map(attribute).collect()
+        let names = names.into_iter();
+        names.map(|name| Attribute { name: name.into_bytes().into(), value: b"v"[..].into() }).collect()
     }
 
     #[test]
@@ -147,11 +147,11 @@ mod tests {
         let few = digests_of(attributes(["user.b".into(), "user.a".into()]));
         let names: Vec<_> = few.iter().map(|told| &*told.name).collect();
         assert_eq!(names, [b"user.a", b"user.b"]);
-        let many = || (0..50).map(|n| format!("user.{n}")).chain(["trusted.a".into()]);
-        let told = digests_of(attributes(many()));
+        let many: Vec<String> = (0..50).map(|n| format!("user.{n}")).chain(["trusted.a".into()]).collect();
+        let told = digests_of(attributes(many.clone()));
         let names: Vec<_> = told.iter().map(|told| &*told.name).collect();
         assert_eq!(names, [&b"trusted.*"[..], b"user.*"]);
-        let mut other = attributes(many().rev());
+        let mut other = attributes(many.into_iter().rev());
         assert_eq!(digests_of(other.clone()), told, "their order is of no meaning");
         other[7].value = b"w"[..].into();
         assert_eq!(digests_of(other)[0], told[0]);

@@ -96,7 +96,9 @@ impl Task {
             }
             Question::Pieces(of) => Some(Answer::Pieces(self.hash(of, unit as u64, tools))),
         };
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner)[unit] = part;
+        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        assert!(parts[unit].is_none(), "each unit is done once");
+        parts[unit] = part;
     }
 
     /// Closes descriptors after the last unit.
@@ -143,6 +145,7 @@ impl Task {
         let file = self.file.get_or_open(|| open_whole(of, tools));
         let file = (*file).as_ref().map_err(Clone::clone)?;
         let start = unit * UNIT_BYTES;
+        assert!(start < of.range.len, "a unit lies in its range");
         let range = ByteRange::new(of.range.offset + start, UNIT_BYTES.min(of.range.len - start));
         tools.spend(range.len);
         let mut slot = tools.lease()?;
@@ -190,8 +193,9 @@ fn look_at(
         }
         _ => Ok(None),
     };
-    let read = |kept| SeenMetadata::read(&glance, directory, name, tools.extras_reader(kept).as_deref());
-    let metadata = metadata.map(read).transpose().map_err(|error| standing_of(&error));
+    let metadata = metadata
+        .map(|kept| SeenMetadata::read(&glance, directory, name, tools.extras_reader(kept).as_deref()));
+    let metadata = metadata.transpose().map_err(|error| standing_of(&error));
     match (digest, metadata) {
         (Ok(digest), Ok(metadata)) => Sight {
             standing: Standing::Is(glance.kind),
@@ -237,19 +241,16 @@ fn open(directory: BorrowedFd<'_>, name: &[u8], tools: &Tools) -> Result<SourceF
 }
 
 fn open_whole(of: &PieceRange, tools: &Tools) -> Result<SourceFile, String> {
-    let words = |error: &dyn std::fmt::Display| short(&error.to_string());
-    let file = match of.name.is_empty() {
-        true => {
-            let Spot { holder, name } = tools.top.spot(&of.directory).map_err(|error| words(&error))?;
-            let name = name.ok_or("it is a directory")?;
-            open(holder.as_fd(), &name, tools)
-        }
-        false => {
-            let directory = tools.top.open_directory(&of.directory).map_err(|error| words(&error))?;
-            open(directory.as_fd(), &of.name, tools)
-        }
+    let file = if of.name.is_empty() {
+        let Spot { holder, name } =
+            tools.top.spot(&of.directory).map_err(|error| short(&error.to_string()))?;
+        let name = name.ok_or("it is a directory")?;
+        open(holder.as_fd(), &name, tools)
+    } else {
+        let directory = tools.top.open_directory(&of.directory).map_err(|error| short(&error.to_string()))?;
+        open(directory.as_fd(), &of.name, tools)
     };
-    let file = file.map_err(|error| words(&error))?;
+    let file = file.map_err(|error| short(&error.to_string()))?;
     let size = file.stamp().size;
     let has_all = size == of.file_size || of.by_itself && size > of.file_size;
     if has_all { Ok(file) } else { Err("its size changed".into()) }
@@ -259,6 +260,7 @@ fn open_whole(of: &PieceRange, tools: &Tools) -> Result<SourceFile, String> {
 fn read<'s>(file: &SourceFile, range: ByteRange, slot: &'s mut Slot) -> Result<&'s [u8], String> {
     let len = range.len as usize;
     let buffer = slot.bytes_mut();
+    assert!(len <= buffer.len(), "a range fits into the slot");
     let wanted = len.next_multiple_of(ALIGNMENT).min(buffer.len());
     let got = file.read_at(&mut buffer[..wanted], range.offset).map_err(|error| short(&error.to_string()))?;
     let is_unchanged = file.is_unchanged().map_err(|error| short(&error.to_string()))?;

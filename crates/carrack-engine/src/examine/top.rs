@@ -103,9 +103,9 @@ impl Top {
 
 fn open(base: &Base, path: &Path, is_destination: bool) -> io::Result<What> {
     let itself = base.look(path, Purpose::Read)?;
-    let leads_to_directory =
-        || base.look(path, Purpose::ReadThrough).is_ok_and(|through| through.is_directory);
-    let follow = itself.is_symlink && (ends_with_slash(path) || is_destination) && leads_to_directory();
+    let follow = itself.is_symlink
+        && (ends_with_slash(path) || is_destination)
+        && base.look(path, Purpose::ReadThrough).is_ok_and(|through| through.is_directory);
     Ok(if follow || itself.is_directory {
         let purpose = if follow { Purpose::ReadThrough } else { Purpose::Read };
         What::Directory(Arc::new(base.open(path, purpose)?))

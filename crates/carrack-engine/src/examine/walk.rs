@@ -97,13 +97,13 @@ fn start(root: Arc<Root>, specials: bool) -> (Option<Receiver<Found>>, Option<Wa
         filter: None,
         record: None,
     };
-    let work = move || {
+    let started = thread::Builder::new().name("carrack-scan".into()).spawn(move || {
         scan.run(&|found| match sender.send(found) {
             Ok(()) => ControlFlow::Continue(()),
             Err(_) => ControlFlow::Break(()),
         });
-    };
-    match thread::Builder::new().name("carrack-scan".into()).spawn(work) {
+    });
+    match started {
         Ok(_) => (Some(receiver), None),
         Err(error) => {
             let path = std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()).into();
@@ -113,10 +113,10 @@ fn start(root: Arc<Root>, specials: bool) -> (Option<Receiver<Found>>, Option<Wa
 }
 
 fn full_path(top: &Top, beneath: &RelPath) -> Box<[u8]> {
-    match beneath.is_root() {
-        true => top.path().into(),
-        false => [top.path(), b"/", beneath.as_bytes()].concat().into(),
+    if beneath.is_root() {
+        return top.path().into();
     }
+    [top.path(), b"/", beneath.as_bytes()].concat().into()
 }
 
 /// Returns a path beneath a directory, or `None` if it is too long.

@@ -44,13 +44,14 @@ impl Agreement {
         }
         link.set_patience(context.settings.stall);
         streams.iter().for_each(|stream| stream.set_patience(context.settings.stall));
-        let placed = || -> Result<(PlacedLanes, Vec<SlotPool>), SessionError> {
-            let lanes = placement.place(&end.demand(&context.settings, &streams, lane_count))?;
+        let placed = placement.place(&end.demand(&context.settings, &streams, lane_count));
+        let placed = placed.and_then(|lanes| {
             let pools = lanes.pools(&context.settings, &context.spec, lane_count)?;
             Ok((lanes, pools))
-        };
+        });
         // The other end is working already: without a message it would report a broken connection.
-        let (placement, pools) = placed().inspect_err(|error| refuse(&mut link, error))?;
+        let (placement, pools) = placed.inspect_err(|error| refuse(&mut link, error))?;
+        assert!(pools.len() == lane_count, "each lane has its own slots");
         let resources = LaneResources {
             role: end.role(),
             streams: &streams,
@@ -85,22 +86,26 @@ fn on_lanes(
                     source.notices.into_iter().filter_map(|notice| to_message(Event::Notice(notice)));
                 notices.for_each(|message| links[0].queue_control(message.to_body()));
             }
-            let sender = |stream: Stream| -> Box<dyn SendEndpoint> {
-                Box::new(stream.into_sender(protection, cipher))
-            };
             let transports = match peered {
-                None => Ok(LaneTransport::deal(streams.into_iter().map(sender), links.len())),
+                None => {
+                    let senders = streams.into_iter().map(|stream| -> Box<dyn SendEndpoint> {
+                        Box::new(stream.into_sender(protection, cipher))
+                    });
+                    Ok(LaneTransport::deal(senders, links.len()))
+                }
                 Some(peered) => fabric::source_transports(peered, streams, context),
             };
             let lanes = transports.map(|transports| placement.starts(links, pools, transports));
             End::Source(Box::new(source.setup), lanes)
         }
         PreparedEnd::Sink(sink) => {
-            let receiver = |stream: Stream| -> Box<dyn ReceiveEndpoint> {
-                Box::new(stream.into_receiver(slot_bytes, protection, cipher))
-            };
             let transports = match peered {
-                None => Ok(LaneTransport::deal(streams.into_iter().map(receiver), links.len())),
+                None => {
+                    let receivers = streams.into_iter().map(|stream| -> Box<dyn ReceiveEndpoint> {
+                        Box::new(stream.into_receiver(slot_bytes, protection, cipher))
+                    });
+                    Ok(LaneTransport::deal(receivers, links.len()))
+                }
                 Some(peered) => fabric::sink_transports(peered, streams, context),
             };
             let lanes = transports.map(|transports| placement.starts(links, pools, transports));

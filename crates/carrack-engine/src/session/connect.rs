@@ -94,9 +94,10 @@ pub(crate) fn dial_only(
         SessionError::Protocol(format!("a listener with a nonce of {length} bytes instead of {NONCE_BYTES}"))
     })?;
     let deadline = Instant::now() + settings.stall.min(DIAL_TIMEOUT);
-    let go_on = || !link.is_interrupted() && Instant::now() < deadline;
     let addresses = candidates(host, listening, settings.stall.min(DIAL_TIMEOUT));
-    let dialling = dial(&addresses, keys, &nonce, streams, settings.segment_bytes, &go_on);
+    let dialling = dial(&addresses, keys, &nonce, streams, settings.segment_bytes, &|| {
+        !link.is_interrupted() && Instant::now() < deadline
+    });
     Ok(dialling.map_err(|error| error.to_string()))
 }
 

@@ -60,9 +60,10 @@ impl Destination {
             Err(error) if error.kind() == ErrorKind::NotADirectory => DestinationState::Other,
             Err(error) => return Err(unusable(path, &error)),
         };
-        let find =
-            |journal: &mut JournalAccess| journal.find(base, path, state == DestinationState::Directory);
-        let found = journal.as_mut().map(find).transpose()?.flatten();
+        let found = match &mut journal {
+            Some(journal) => journal.find(base, path, state == DestinationState::Directory)?,
+            None => None,
+        };
         let made_it = found.as_ref().is_some_and(FoundJournal::made_destination);
         let state = match state {
             // As it was when the transfer began.
@@ -318,16 +319,20 @@ mod tests {
         assert!(dir.path().join("export/d/new").is_dir());
     }
 
+    fn look(base: &Base, path: &Path) -> Result<Destination, SessionError> {
+        Destination::look(base, path, &Settings::default(), None)
+    }
+
     #[test]
     fn a_destination_is_not_outside_of_its_base() {
         let (dir, base) = fixture();
-        let look = |path: &str| Destination::look(&base, Path::new(path), &Settings::default(), None);
         for refused in ["..", "../outside/new", "d/../../outside", "out/new", "link/new", "f/new"] {
-            assert!(matches!(look(refused), Err(SessionError::Refused { .. })), "{refused}");
+            let looked = look(&base, Path::new(refused));
+            assert!(matches!(looked, Err(SessionError::Refused { .. })), "{refused}");
         }
         let outside = dir.path().join("outside");
-        assert!(look(outside.to_str().unwrap()).is_err(), "an absolute path begins at the base");
-        let (mut swapped, abort) = (look("new").unwrap(), Abort::new().unwrap());
+        assert!(look(&base, &outside).is_err(), "an absolute path begins at the base");
+        let (mut swapped, abort) = (look(&base, Path::new("new")).unwrap(), Abort::new().unwrap());
         symlink("../outside", dir.path().join("export/new")).unwrap();
         assert!(swapped.open(PlaceRoot::NewDestination, &mut Wait::new(None, None, &abort)).is_err());
         assert_eq!(fs::read_dir(outside).unwrap().count(), 0);

@@ -48,12 +48,11 @@ impl EstablishedSession<'_> {
         let placement = &placement;
         let (both, result) = thread::scope(|scope| -> Result<Ended, SessionError> {
             let _watch = placement.watch(scope);
-            let start_sink = |(sink, context)| {
+            let sinking = local_sink.zip(sink_context.as_ref()).map(|(sink, context)| {
                 let named = thread::Builder::new().name("carrack-comm".into());
                 named.spawn_scoped(scope, move || start_end(sink, placement, context))
-            };
-            let sinking = local_sink.zip(sink_context.as_ref()).map(start_sink).transpose();
-            let sinking = sinking.map_err(SessionError::local(STARTING_A_THREAD))?;
+            });
+            let sinking = sinking.transpose().map_err(SessionError::local(STARTING_A_THREAD))?;
             let (told, result) = start_end(end, placement, &context);
             let Some(sinking) = sinking else { return Ok((told, result)) };
             let (counted, sink_result) = sinking.join().unwrap_or((told, Err(SessionError::Internal)));
@@ -62,11 +61,11 @@ impl EstablishedSession<'_> {
         })?;
         // Both ends have dropped their lanes' links.
         drop(relay);
-        let scoped = |error| match &fabric {
-            Some(agreed) => agreed.scoped(error),
-            None => error,
+        let result = match &fabric {
+            Some(agreed) => result.map_err(|error| agreed.scoped(error)),
+            None => result,
         };
-        Ok((both, result.map_err(scoped)))
+        Ok((both, result))
     }
 }
 

@@ -126,14 +126,15 @@ fn add(networks: &mut Vec<FabricNetwork>, network: FabricNetwork) {
 /// Returns a value that is the same for two processes of one user that see the same shared memory and each
 /// other; empty if it is unknown.
 fn memory_identity() -> Vec<u8> {
-    let seen = || {
-        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
-        let memory = fs::metadata("/dev/shm")?;
-        let processes = fs::read_link("/proc/self/ns/pid")?;
-        let user = rustix::process::geteuid().as_raw();
-        Ok::<_, std::io::Error>(format!("{boot} {} {} {processes:?} {user}", memory.dev(), memory.ino()))
-    };
-    seen().map(String::into_bytes).unwrap_or_default()
+    seen_memory().map(String::into_bytes).unwrap_or_default()
+}
+
+fn seen_memory() -> std::io::Result<String> {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    let memory = fs::metadata("/dev/shm")?;
+    let processes = fs::read_link("/proc/self/ns/pid")?;
+    let user = rustix::process::geteuid().as_raw();
+    Ok(format!("{boot} {} {} {processes:?} {user}", memory.dev(), memory.ino()))
 }
 
 /// Returns the responder's choice for an initiator's request.
@@ -169,10 +170,9 @@ fn named(first: &FabricNetwork, wish: &FabricWish) -> Result<FabricNetwork, Stri
 }
 
 fn is_plausible(network: &FabricNetwork) -> bool {
-    let is_name_byte = |byte: u8| byte.is_ascii_graphic();
     let FabricNetwork { provider, network } = network;
     (1..=NAME_BYTES_MAX).contains(&provider.len())
-        && provider.bytes().all(is_name_byte)
+        && provider.bytes().all(|byte| byte.is_ascii_graphic())
         && network.len() <= NAME_BYTES_MAX
 }
 
@@ -192,10 +192,12 @@ pub(super) fn answered(
     let problem = match choice {
         None => "the carrack at the other end knows none".to_owned(),
         Some(FabricChoice { network: None, problem }) => escape(problem.as_bytes()),
-        Some(FabricChoice { network: Some(network), .. }) => match wish.networks.contains(network) {
-            true => return Ok(Some(AgreedFabric { network: network.clone(), is_forced: wish.is_forced })),
-            false => return Err(SessionError::Protocol("a fabric that was not offered".into())),
-        },
+        Some(FabricChoice { network: Some(network), .. }) => {
+            if !wish.networks.contains(network) {
+                return Err(SessionError::Protocol("a fabric that was not offered".into()));
+            }
+            return Ok(Some(AgreedFabric { network: network.clone(), is_forced: wish.is_forced }));
+        }
     };
     match wish.networks.first().filter(|_| wish.is_forced) {
         Some(forced) => Err(unusable(&forced.provider)(format!("at the other end: {problem}"))),
@@ -347,11 +349,11 @@ pub(super) fn source_transports(
     context: &SessionContext<'_>,
 ) -> Result<Vec<LaneTransport<Box<dyn SendEndpoint>>>, SessionError> {
     let asides = asides(streams, peered.len(), context);
-    let transport = |(PeeredLane { lane, peer }, asides)| {
+    let transports = peered.into_iter().zip(asides).map(|(PeeredLane { lane, peer }, asides)| {
         let (hub, endpoints) = lane.into_source(&peer, asides, context.settings.stall)?;
         Ok(LaneTransport { endpoints, hub: Some(hub) })
-    };
-    peered.into_iter().zip(asides).map(transport).collect()
+    });
+    transports.collect()
 }
 
 /// Returns the sink's progress engines, and the endpoints of their connections.
@@ -361,11 +363,11 @@ pub(super) fn sink_transports(
     context: &SessionContext<'_>,
 ) -> Result<Vec<LaneTransport<Box<dyn ReceiveEndpoint>>>, SessionError> {
     let asides = asides(streams, peered.len(), context);
-    let transport = |(PeeredLane { lane, peer }, asides)| {
+    let transports = peered.into_iter().zip(asides).map(|(PeeredLane { lane, peer }, asides)| {
         let (hub, endpoints) = lane.into_sink(&peer, asides, context.settings.stall)?;
         Ok(LaneTransport { endpoints, hub: Some(hub) })
-    };
-    peered.into_iter().zip(asides).map(transport).collect()
+    });
+    transports.collect()
 }
 
 #[cfg(test)]
@@ -403,9 +405,12 @@ mod tests {
         assert!(matches!(told(&forced("shm"), Some(&choice)), Err(SessionError::Protocol(_))));
     }
 
+    fn problem(wish: &FabricWish, is_allowed: bool) -> String {
+        choose(Some(wish), is_allowed).unwrap().problem
+    }
+
     #[test]
     fn the_called_end_refuses_what_it_does_not_allow_or_have() {
-        let problem = |wish: &FabricWish, is_allowed| choose(Some(wish), is_allowed).unwrap().problem;
         assert!(problem(&forced("shm"), false).contains("not allowed"));
         assert!(!problem(&forced("no-such-provider"), true).is_empty());
         assert!(!problem(&forced("a b"), true).is_empty());
@@ -416,8 +421,8 @@ mod tests {
 
     #[test]
     fn who_prefers_a_provider_goes_on_without() {
-        let wanted = |fabric| Settings { fabric, ..Settings::default() };
-        let preferred = wanted(FabricWanted::Preferred("no-such-provider".into()));
+        let fabric = FabricWanted::Preferred("no-such-provider".into());
+        let preferred = Settings { fabric, ..Settings::default() };
         assert!(wish(&preferred, false, &Nobody).unwrap().is_none());
         assert!(refuse(&preferred, "it is within a process").is_ok());
         let auto = FabricWish { networks: vec![network("efa", "efa")], is_forced: false, host: Vec::new() };
@@ -426,13 +431,16 @@ mod tests {
         assert!(choice(&elsewhere).unwrap_err().contains("one host"), "what is named is looked for");
     }
 
+    fn agreed(is_forced: bool) -> AgreedFabric {
+        AgreedFabric { network: network("efa", "efa"), is_forced }
+    }
+
     #[test]
     fn an_end_that_stands_still_while_endpoints_are_opened_is_noticed_in_time() {
         let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
         let channel = Channel::Pipes { input: ours.try_clone().unwrap().into(), output: ours.into() };
         let mut link = Link::new(channel, 1 << 20).unwrap();
         let ended = exchange(&mut link, FabricLanes::default(), Duration::from_millis(300));
-        let agreed = |is_forced| AgreedFabric { network: network("efa", "efa"), is_forced };
         let error = agreed(false).scoped(ended.unwrap_err());
         assert!(error.may_pass() && error.speaks_for_tcp(), "{error}");
         assert!(error.to_string().starts_with("over efa: the other end has been silent"), "{error}");
@@ -446,9 +454,8 @@ mod tests {
 
     #[test]
     fn without_data_connections_there_is_none() {
-        let agreed = |is_forced| Some(AgreedFabric { network: network("shm", ""), is_forced });
-        let mut auto = agreed(false);
+        let mut auto = Some(agreed(false));
         assert!(check_streams(&mut auto, &[]).is_ok() && auto.is_none());
-        assert!(check_streams(&mut agreed(true), &[]).is_err());
+        assert!(check_streams(&mut Some(agreed(true)), &[]).is_err());
     }
 }

@@ -155,18 +155,24 @@ fn mute(waited: Duration) -> SessionError {
     }
 }
 
+/// Returns the error of an end that sends no versions within `patience`.
+fn silent(error: &io::Error, is_started_here: bool, patience: Duration) -> SessionError {
+    match error.kind() {
+        ErrorKind::TimedOut if is_started_here => mute(patience),
+        _ => broken(error, SessionError::PeerSilent, patience),
+    }
+}
+
 /// Reads the other end's versions.
 pub(super) fn receive_preamble(link: &mut Link, first: FirstWord) -> Result<(), SessionError> {
     let greeting_allowed = matches!(first, FirstWord::OfResponder(_));
     let patience = first.patience(link);
     let deadline = Instant::now() + patience;
     let is_started_here = greeting_allowed && !link.is_tls();
-    let silent = |error: io::Error| match error.kind() {
-        ErrorKind::TimedOut if is_started_here => mute(patience),
-        _ => broken(&error, SessionError::PeerSilent, patience),
-    };
     let mut heard = vec![0; PREAMBLE_BYTES];
-    let got = link.read_raw_by(&mut heard, deadline).map_err(silent)?;
+    let got = link.read_raw_by(&mut heard, deadline);
+    let got = got.map_err(|error| silent(&error, is_started_here, patience))?;
+    assert!(got <= heard.len(), "a read returns no more than its buffer holds");
     heard.truncate(got);
     if got == 0 {
         return Err(SessionError::PeerSilent);
@@ -179,7 +185,8 @@ pub(super) fn receive_preamble(link: &mut Link, first: FirstWord) -> Result<(), 
         }
         let mut byte = [0];
         let more = greeting_allowed && heard.len() < GREETING_BYTES_MAX;
-        if !more || link.read_raw_by(&mut byte, deadline).map_err(silent)? == 0 {
+        let got = if more { link.read_raw_by(&mut byte, deadline) } else { Ok(0) };
+        if got.map_err(|error| silent(&error, is_started_here, patience))? == 0 {
             heard.truncate(SHOWN_BYTES);
             return Err(SessionError::NotCarrack(carrack_model::escape(heard.trim_ascii())));
         }

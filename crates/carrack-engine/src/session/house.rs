@@ -106,9 +106,8 @@ impl OwnHouse {
     /// `protection_min` or better; less must be allowed by the user at this end too.
     pub fn over_ssh(protection_min: Protection) -> OwnHouse {
         let value = std::env::var("SSH_CONNECTION").unwrap_or_default();
-        let mut words = value.split(' ');
-        let mut address = |skipped| words.nth(skipped).and_then(|word| word.parse().ok());
-        let (caller, here) = (address(0), address(1));
+        let words: Vec<&str> = value.split(' ').collect();
+        let [caller, here] = [0, 2].map(|place| words.get(place).and_then(|word| word.parse().ok()));
         OwnHouse { protection_min, caller, here, sharing: None, history: None }
     }
 

@@ -2,7 +2,6 @@
 //! connection is possible.
 
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 use std::time::Instant;
 
 use carrack_layout::FileSystems;
@@ -193,7 +192,6 @@ impl Initiator<'_> {
     }
 
     fn hello(&self, listening: Option<Listening>, destination: Option<&Destination>) -> Hello {
-        let bytes = |path: &PathBuf| path.as_os_str().as_bytes().to_vec();
         let transfer = self.transfer;
         let mut hello = Hello {
             software: env!("CARGO_PKG_VERSION").into(),
@@ -210,11 +208,12 @@ impl Initiator<'_> {
         };
         match destination {
             Some(destination) => {
-                hello.sources = transfer.sources.iter().map(bytes).collect();
+                hello.sources =
+                    transfer.sources.iter().map(|path| path.as_os_str().as_bytes().to_vec()).collect();
                 hello.sink =
                     Some(destination.to_message(transfer.settings.slot_count(transfer.spec.slot_bytes)));
             }
-            None => hello.destination = Some(bytes(&transfer.destination)),
+            None => hello.destination = Some(transfer.destination.as_os_str().as_bytes().to_vec()),
         }
         hello
     }

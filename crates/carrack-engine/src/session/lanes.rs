@@ -49,12 +49,15 @@ pub(super) fn agree(here: Lanes, there: Lanes) -> usize {
 
 /// Creates the two ends of a link within this process.
 pub(super) fn link_pair(slot_bytes: u32) -> Result<(Link, Link), SessionError> {
-    let make = || -> std::io::Result<(Link, Link)> {
-        let (here, there) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        let link = |fd: OwnedFd| Link::over_pipes(fd.try_clone()?, fd, slot_bytes);
-        Ok((link(here)?, link(there)?))
-    };
-    make().map_err(SessionError::local("making a link"))
+    let pair = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
+    let links = pair
+        .map_err(std::io::Error::from)
+        .and_then(|(here, there)| Ok((link_over(here, slot_bytes)?, link_over(there, slot_bytes)?)));
+    links.map_err(SessionError::local("making a link"))
+}
+
+fn link_over(socket: OwnedFd, slot_bytes: u32) -> std::io::Result<Link> {
+    Link::over_pipes(socket.try_clone()?, socket, slot_bytes)
 }
 
 /// Returns a link for each lane; all of them lead to `link`. The link of a single lane is `link` itself.
@@ -63,6 +66,7 @@ pub(super) fn lane_links(
     lane_count: usize,
     slot_bytes: u32,
 ) -> Result<(Vec<Link>, Option<RelayThread>), SessionError> {
+    assert!(lane_count > 0, "a link leads to a lane");
     if lane_count == 1 {
         return Ok((vec![link], None));
     }
@@ -142,21 +146,18 @@ impl Relay {
     }
 
     fn sleep(&self) -> rustix::io::Result<()> {
-        let reads = |yes: bool| if yes { PollFlags::IN } else { PollFlags::empty() };
-        let writes = |link: &Link| if link.queued_count() > 0 { PollFlags::OUT } else { PollFlags::empty() };
+        let mut wanted = vec![
+            (self.link.input(), reads_if(self.lanes_keep_up())),
+            (self.link.output(), writes(&self.link)),
+        ];
+        for link in self.lanes.iter().flatten() {
+            wanted.push((link.input(), reads_if(self.link_keeps_up()) | writes(link)));
+        }
         // A link that must not be read is left out: poll would report again and again that its other end has
         // left.
-        let mut fds = Vec::new();
-        let mut add = |fd, wanted: PollFlags| {
-            if !wanted.is_empty() {
-                fds.push(PollFd::from_borrowed_fd(fd, wanted));
-            }
-        };
-        add(self.link.input(), reads(self.lanes_keep_up()));
-        add(self.link.output(), writes(&self.link));
-        for link in self.lanes.iter().flatten() {
-            add(link.input(), reads(self.link_keeps_up()) | writes(link));
-        }
+        wanted.retain(|(_, flags)| !flags.is_empty());
+        let mut fds: Vec<PollFd<'_>> =
+            wanted.into_iter().map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)).collect();
         match poll(&mut fds, None) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(error),
@@ -205,6 +206,14 @@ impl Relay {
     }
 }
 
+fn reads_if(may_read: bool) -> PollFlags {
+    if may_read { PollFlags::IN } else { PollFlags::empty() }
+}
+
+fn writes(link: &Link) -> PollFlags {
+    if link.queued_count() > 0 { PollFlags::OUT } else { PollFlags::empty() }
+}
+
 #[cfg(test)]
 mod tests {
     use carrack_model::{PolicyChoice, Scheduling};
@@ -213,13 +222,20 @@ mod tests {
 
     #[test]
     fn whoever_holds_back_uses_both_sockets_all_the_same() {
-        let wish = |scheduling| wish(&Settings { scheduling, ..Settings::default() }, 2, 16, 1 << 20);
-        let two = |lanes: Lanes| lanes.wanted == 2 && lanes.most >= 2;
-        assert!(two(wish(Scheduling::default())));
-        assert!(two(wish(Scheduling { rate: 1, target_rate: 1, ..Scheduling::default() })));
         let policy = PolicyChoice::Adaptive { nice: true };
-        assert!(two(wish(Scheduling { policy, in_flight_max: 2, ..Scheduling::default() })));
+        for scheduling in [
+            Scheduling::default(),
+            Scheduling { rate: 1, target_rate: 1, ..Scheduling::default() },
+            Scheduling { policy, in_flight_max: 2, ..Scheduling::default() },
+        ] {
+            let lanes = wish_with(scheduling);
+            assert!(lanes.wanted == 2 && lanes.most >= 2, "{lanes:?}");
+        }
         // Each lane has a different request.
-        assert_eq!(wish(Scheduling { in_flight_max: 1, ..Scheduling::default() }).most, 1);
+        assert_eq!(wish_with(Scheduling { in_flight_max: 1, ..Scheduling::default() }).most, 1);
+    }
+
+    fn wish_with(scheduling: Scheduling) -> Lanes {
+        wish(&Settings { scheduling, ..Settings::default() }, 2, 16, 1 << 20)
     }
 }

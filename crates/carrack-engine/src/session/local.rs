@@ -1,6 +1,5 @@
 //! Both ends in this process: the same engine at each, with a link and endpoints for every lane.
 
-use carrack_machine::SlotPool;
 use carrack_model::limits::STREAMS_NEAR;
 use carrack_model::{Event, Side, TransferSpec};
 use carrack_storage::Base;
@@ -67,8 +66,9 @@ fn place(
 ) -> Result<(PlacedLanes, usize), SessionError> {
     let host = HostPlacement::detect(settings);
     let (reads, writes) = (source.setup.storage.depth, sink.setup.place.storage.depth());
-    let wish = |depth| wish(settings, host.lane_places(), depth, spec.slot_bytes);
-    let lane_count = agree(wish(reads), wish(writes));
+    let [source_wish, sink_wish] =
+        [reads, writes].map(|depth| wish(settings, host.lane_places(), depth, spec.slot_bytes));
+    let lane_count = agree(source_wish, sink_wish);
     let io_threads = settings.io_thread_count(reads.max(writes));
     let demand =
         LaneDemand { side: Side::Source, lane_count, io_threads, streams: &[], directories: Vec::new() };
@@ -84,11 +84,12 @@ fn join(
     context: SessionContext<'_>,
 ) -> Result<EstablishedSession<'_>, SessionError> {
     let SessionContext { spec, settings, .. } = &context;
-    let pools = || -> Result<Vec<SlotPool>, SessionError> { placement.pools(settings, spec, lane_count) };
     let (source_links, sink_links) = local_links(spec.slot_bytes, lane_count)?;
     let (senders, receivers) = local_endpoints(spec, lane_count)?;
-    let sink_lanes = placement.starts(sink_links, pools()?, LaneTransport::deal(receivers, lane_count));
-    let source_lanes = placement.starts(source_links, pools()?, LaneTransport::deal(senders, lane_count));
+    let sink_pools = placement.pools(settings, spec, lane_count)?;
+    let sink_lanes = placement.starts(sink_links, sink_pools, LaneTransport::deal(receivers, lane_count));
+    let source_pools = placement.pools(settings, spec, lane_count)?;
+    let source_lanes = placement.starts(source_links, source_pools, LaneTransport::deal(senders, lane_count));
     let end = End::Source(Box::new(source.setup), Ok(source_lanes));
     let local_sink = Some(End::Sink(Box::new(sink.setup), Ok(sink_lanes)));
     Ok(EstablishedSession { end, local_sink, relay: None, fabric: None, placement, context })

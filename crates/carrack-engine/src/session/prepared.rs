@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use carrack_layout::FileSystems;
 use carrack_model::{Arrival, Event, Kept, LinkPolicy, Nesting, Notice, Side, TransferSpec};
-use carrack_storage::{Base, ScanRoot};
+use carrack_storage::Base;
 use carrack_transport::Stream;
 use carrack_wire::message::{Place, SinkState};
 
@@ -167,10 +167,11 @@ impl PreparedEnd {
         streams: &'a [Stream],
         lane_count: usize,
     ) -> LaneDemand<'a> {
+        assert!(lane_count > 0, "an end has a lane");
         let (side, depth, directories) = match self {
             PreparedEnd::Source(source) => {
-                let directory = |root: &'a ScanRoot| root.root.as_ref().as_fd();
-                (Side::Source, source.setup.storage.depth, source.setup.roots.iter().map(directory).collect())
+                let directories = source.setup.roots.iter().map(|root| root.root.as_ref().as_fd()).collect();
+                (Side::Source, source.setup.storage.depth, directories)
             }
             PreparedEnd::Sink(sink) => {
                 let directories = sink.setup.place.root.iter().map(|root| root.as_fd()).collect();

@@ -97,14 +97,14 @@ fn answer_hello(
 
 /// Returns the sources that match the patterns at this end.
 fn expanded(base: &Base, typed: &[PathBuf]) -> Result<Vec<PathBuf>, SessionError> {
-    let expand = |path: &PathBuf| {
-        let shown = escape(path.as_os_str().as_bytes());
-        let refused = |error| {
+    let mut expanded = Vec::new();
+    for path in typed {
+        expanded.extend(base.expand(path).map_err(|error| {
+            let shown = escape(path.as_os_str().as_bytes());
             SessionError::refused(format!("{shown}: {error}"), "name the sources, or their directory")
-        };
-        base.expand(path).map_err(refused)
-    };
-    typed.iter().map(expand).collect::<Result<Vec<_>, _>>().map(|paths| paths.concat())
+        })?);
+    }
+    Ok(expanded)
 }
 
 /// Returns the end of a session that copied nothing.
@@ -136,10 +136,13 @@ struct Responder {
 
 impl Responder {
     fn admit(house: &dyn House, slots: SlotPool, hello: Hello) -> Result<Responder, SessionError> {
-        let missing = || SessionError::Protocol("a hello without what is to be done".into());
         let spec = spec_from_json(&hello.spec)?;
         let settings = Settings::of_json(&hello.settings)?;
-        let key: [u8; 32] = hello.session_key.as_slice().try_into().map_err(|_| missing())?;
+        let key: [u8; 32] = hello
+            .session_key
+            .as_slice()
+            .try_into()
+            .map_err(|_| SessionError::Protocol("a hello without what is to be done".into()))?;
         let (role, deed, paths) = match &hello.destination {
             Some(path) => (Role::Sink, Deed::Write, vec![path.as_slice()]),
             None => (Role::Source, Deed::Read, hello.sources.iter().map(Vec::as_slice).collect()),

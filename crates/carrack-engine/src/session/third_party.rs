@@ -8,9 +8,8 @@
 //! only.
 
 use std::net::IpAddr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use carrack_machine::SlotPool;
@@ -52,11 +51,10 @@ pub(super) fn run(
 ) -> Result<Ended, SessionError> {
     fabric::refuse(&transfer.settings, "objects between two far hosts go over TCP")?;
     let slot_bytes = transfer.spec.slot_bytes;
-    let link = |channel| {
-        let link = Link::new(channel, slot_bytes);
-        link.map_err(SessionError::local("setting up the control channel"))
-    };
-    let mut links = Links { source: link(ends.source.channel)?, sink: link(ends.sink.channel)? };
+    let source = Link::new(ends.source.channel, slot_bytes);
+    let sink = Link::new(ends.sink.channel, slot_bytes);
+    let links = source.and_then(|source| Ok(Links { source, sink: sink? }));
+    let mut links = links.map_err(SessionError::local("setting up the control channel"))?;
     for link in links.both() {
         link.interrupt_on(Some(
             abort.readiness_owned().map_err(SessionError::local("watching for signals"))?,
@@ -207,8 +205,7 @@ impl ThirdPartyTransfer<'_> {
     }
 
     fn source_paths(&self) -> Vec<Vec<u8>> {
-        let bytes = |path: &PathBuf| path.as_os_str().as_bytes().to_vec();
-        self.transfer.sources.iter().map(bytes).collect()
+        self.transfer.sources.iter().map(|path| path.as_os_str().as_bytes().to_vec()).collect()
     }
 
     fn relay_slots(&self) -> usize {
@@ -223,9 +220,10 @@ impl ThirdPartyTransfer<'_> {
         sink: Option<Listening>,
     ) -> Result<(), SessionError> {
         if self.relays {
-            let failed =
-                || Control::DialFailed(DialFailed { problem: "the caller passes the data on".into() });
-            return links.both().into_iter().try_for_each(|link| say(link, failed()));
+            return links.both().into_iter().try_for_each(|link| {
+                let problem = "the caller passes the data on".into();
+                say(link, Control::DialFailed(DialFailed { problem }))
+            });
         }
         let (dialler, listening, host) = match self.transfer.spec.dial_from {
             DialFrom::Either | DialFrom::Source => (Role::Source, sink, self.hosts.1),
@@ -289,9 +287,10 @@ impl<'a> Controller<'a> {
         abort: &'a Abort,
     ) -> Result<Controller<'a>, SessionError> {
         let slot_bytes = third_party.spec.slot_bytes as usize;
-        let slots = match third_party.relays {
-            true => SlotPool::new((third_party.relay_slots() * slot_bytes) as u64, slot_bytes)?,
-            false => no_slots()?,
+        let slots = if third_party.relays {
+            SlotPool::new((third_party.relay_slots() * slot_bytes) as u64, slot_bytes)?
+        } else {
+            no_slots()?
         };
         Ok(Controller {
             links,
@@ -424,10 +423,8 @@ impl<'a> Controller<'a> {
             return;
         }
         let TransferSpec { protection, cipher, streams, .. } = self.third_party.spec;
-        let (transport, protection) = match self.third_party.relays {
-            true => ("relay", Protection::Private),
-            false => ("direct", protection),
-        };
+        let (transport, protection) =
+            if self.third_party.relays { ("relay", Protection::Private) } else { ("direct", protection) };
         self.observer.event(&Event::Connected {
             streams: u32::from(streams),
             lanes: 1,
@@ -444,10 +441,8 @@ impl<'a> Controller<'a> {
         let stall = self.third_party.transfer.settings.stall;
         let longest = if self.is_announced { stall } else { stall.max(DIAL_TIMEOUT) };
         self.last_heard.iter_mut().for_each(|heard| *heard += missed);
-        match self.last_heard.iter().any(|&heard| now.saturating_duration_since(heard) > longest) {
-            true => Err(SessionError::PeerStalled(longest.as_secs())),
-            false => Ok(()),
-        }
+        let is_silent = self.last_heard.iter().any(|&heard| now.saturating_duration_since(heard) > longest);
+        if is_silent { Err(SessionError::PeerStalled(longest.as_secs())) } else { Ok(()) }
     }
 
     fn sleep(&mut self) -> Result<(), SessionError> {
@@ -468,11 +463,10 @@ impl<'a> Controller<'a> {
             Err(error) => return Err(SessionError::local("waiting")(error.into())),
         }
         let (now, [from_source, from_sink]) = (Instant::now(), [source.input(), sink.input()]);
-        let has_come = |input: BorrowedFd<'_>| {
-            let is_it = |fd: &PollFd<'_>| fd.as_fd().as_raw_fd() == input.as_raw_fd();
-            fds.iter().any(|fd| is_it(fd) && fd.revents().contains(PollFlags::IN))
-        };
-        let heard = [has_come(from_source), has_come(from_sink)];
+        let heard = [from_source, from_sink].map(|input| {
+            let mut of_input = fds.iter().filter(|fd| fd.as_fd().as_raw_fd() == input.as_raw_fd());
+            of_input.any(|fd| fd.revents().contains(PollFlags::IN))
+        });
         self.last_heard.iter_mut().zip(heard).filter(|(_, heard)| *heard).for_each(|(last, _)| *last = now);
         Ok(())
     }

@@ -15,10 +15,10 @@ use crate::error::SessionError;
 /// Makes a directory accessible whose mode denies something to its owner. Returns true if the operation is
 /// worth another try.
 pub(super) fn grant(sink: &SinkContext<'_>, directory: &RelPath) -> bool {
-    let record = |path: &RelPath, mode| {
+    let Some(access) = &sink.destination.access else { return false };
+    access.grant(directory, |path, mode| {
         sink.committer.as_ref().is_none_or(|committer| committer.record_mode(path, mode).is_ok())
-    };
-    sink.destination.access.as_ref().is_some_and(|access| access.grant(directory, record))
+    })
 }
 
 /// Restores the modes of directories, and returns those where that failed.
@@ -32,12 +32,12 @@ pub(super) fn restore_modes(sink: &SinkContext<'_>, which: Restoring) -> Vec<Ent
     if let (true, true, Some(committer)) = (failed.is_empty(), access.is_empty(), &sink.committer) {
         committer.record_modes_restored();
     }
-    let failure = |(path, errno): (RelPath, _)| EntryFailure {
+    let failures = failed.into_iter().map(|(path, errno)| EntryFailure {
         path: root.full_path(&path, b""),
         kind: FailureKind::Metadata,
         detail: format!("restoring the directory's mode: {}", std::io::Error::from(errno)),
-    };
-    failed.into_iter().map(failure).collect()
+    });
+    failures.collect()
 }
 
 /// Restores the modes of directories after the last write, and counts those where that failed.

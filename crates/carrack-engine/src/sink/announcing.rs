@@ -45,8 +45,10 @@ fn announced(lane: &Lane<'_>, message: &OpenFile) -> Result<SinkFile, SessionErr
     if message.coming.is_some() {
         return Err(SessionError::Protocol("a part of a file that nobody else writes to".into()));
     }
-    let take = || sink.history.past.as_ref().and_then(|past| past.take(file.directory(), &file.entry));
-    let past = message.goes_on.then(take);
+    let past = message.goes_on.then(|| {
+        let past = sink.history.past.as_ref();
+        past.and_then(|past| past.take(file.directory(), &file.entry))
+    });
     file.entry.metadata = sink.attributes.allowed(file.entry.metadata);
     match past {
         Some(Some(past)) => file.going_on(past).map_err(|error| SessionError::Protocol(error.to_string())),

@@ -5,6 +5,7 @@
 //! the directory keeps later runs from deleting it. Several threads use it.
 
 use std::ffi::OsStr;
+use std::fmt::Display;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -39,21 +40,17 @@ pub(super) struct BackupPlace {
 
 impl BackupPlace {
     pub(super) fn new(backup: &Backup) -> Result<BackupPlace, SessionError> {
-        let refused = |detail: &str| {
-            let message = format!("the directory for what is deleted: {detail}");
-            SessionError::refused(message, "name it by its path beneath the destination, without ..")
-        };
         let typed = match backup {
             Backup::Directory(typed) => typed.to_vec(),
             Backup::Trash => [TRASH, b"/", moment(SystemTime::now()).as_bytes()].concat(),
         };
-        let path = RelPath::new(&typed).map_err(|problem| refused(&problem.to_string()))?;
+        let path = RelPath::new(&typed).map_err(refused)?;
         if path.is_root() {
             return Err(refused("it can't be the destination itself"));
         }
         let marked = match backup {
             Backup::Directory(_) => path.clone(),
-            Backup::Trash => RelPath::new(TRASH).map_err(|problem| refused(&problem.to_string()))?,
+            Backup::Trash => RelPath::new(TRASH).map_err(refused)?,
         };
         let is_above = path.as_bytes().starts_with(marked.as_bytes());
         assert!(is_above && !marked.is_root(), "the marker covers the backup, and not the whole destination");
@@ -62,7 +59,6 @@ impl BackupPlace {
 
     /// Returns true if a directory of the destination is the backup directory, or lies in it.
     pub(super) fn holds(&self, path: &RelPath) -> bool {
-        let as_path = |path: &RelPath| Path::new(OsStr::from_bytes(path.as_bytes())).to_owned();
         as_path(path).starts_with(as_path(&self.path))
     }
 
@@ -102,6 +98,15 @@ impl BackupPlace {
         openat(&marked, MARKER, flags, Mode::RUSR | Mode::WUSR)?;
         Ok(())
     }
+}
+
+fn refused(detail: impl Display) -> SessionError {
+    let message = format!("the directory for what is deleted: {detail}");
+    SessionError::refused(message, "name it by its path beneath the destination, without ..")
+}
+
+fn as_path(path: &RelPath) -> &Path {
+    Path::new(OsStr::from_bytes(path.as_bytes()))
 }
 
 /// Returns true if the directory `path` beneath `held` is a backup of an earlier run.
@@ -145,6 +150,10 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
+    fn place(path: &[u8]) -> Result<BackupPlace, SessionError> {
+        BackupPlace::new(&Backup::Directory(path.into()))
+    }
+
     #[test]
     fn moments_are_dates() {
         for (seconds, shown) in [
@@ -159,10 +168,12 @@ mod tests {
 
     #[test]
     fn a_backup_lies_beneath_the_destination() {
-        let place = |path: &[u8]| BackupPlace::new(&Backup::Directory(path.into()));
         let today = place(b"old/today").unwrap();
-        let holds = |path: &[u8]| today.holds(&RelPath::new(path).unwrap());
-        assert!(holds(b"old/today") && holds(b"old/today/d") && !holds(b"old") && !holds(b"old/todays"));
+        for (path, is_held) in
+            [("old/today", true), ("old/today/d", true), ("old", false), ("old/todays", false)]
+        {
+            assert_eq!(today.holds(&RelPath::new(path.as_bytes()).unwrap()), is_held, "{path}");
+        }
         for bad in [&b"/old"[..], b"../old", b"", b"a/../.."] {
             assert!(place(bad).is_err(), "{bad:?}");
         }
@@ -172,7 +183,7 @@ mod tests {
     fn nothing_in_a_backup_is_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::open(dir.path()).unwrap();
-        let place = BackupPlace::new(&Backup::Directory(b"old"[..].into())).unwrap();
+        let place = place(b"old").unwrap();
         std::fs::create_dir(dir.path().join("d")).unwrap();
         let directory = RelPath::new(b"d").unwrap();
         for text in ["first", "second"] {
@@ -180,8 +191,9 @@ mod tests {
             let held = root.open_directory(&directory).unwrap();
             place.take_in(&root, held.as_fd(), &directory, b"f").unwrap();
         }
-        let read = |path: &str| std::fs::read_to_string(dir.path().join(path)).unwrap();
-        assert_eq!((read("old/d/f"), read("old/d/f.~1~")), ("first".into(), "second".into()));
+        for (path, text) in [("old/d/f", "first"), ("old/d/f.~1~", "second")] {
+            assert_eq!(std::fs::read_to_string(dir.path().join(path)).unwrap(), text);
+        }
         assert!(is_marked(root.as_fd(), b"old") && !is_marked(root.as_fd(), b"d"));
     }
 }

@@ -26,12 +26,18 @@ impl ByteCounts {
 
     /// Adds written bytes of an inline-announced file. Returns true if the file is complete.
     pub(super) fn is_all_written(&self, bytes: u64) -> bool {
-        self.written.fetch_add(bytes, AcqRel) + bytes == self.size
+        let written = self.written.fetch_add(bytes, AcqRel) + bytes;
+        assert!(written <= self.size, "each byte is written once");
+        written == self.size
     }
 
     /// Adds bytes that count as copied. Returns false if the file was given up.
     pub(super) fn count(&self, bytes: u64) -> bool {
-        self.counted().as_mut().map(|counted| *counted += bytes).is_some()
+        let mut counted = self.counted();
+        let Some(counted) = counted.as_mut() else { return false };
+        *counted += bytes;
+        assert!(*counted <= self.size, "each byte counts once");
+        true
     }
 
     /// Takes back bytes that will be copied once more. Returns those that were counted.

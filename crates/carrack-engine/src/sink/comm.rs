@@ -253,10 +253,10 @@ impl<'a> SinkComm<'a> {
 
     /// Handles the source's reply to an existence query.
     fn hear_stands(&self, stands: Stands) -> Result<(), SessionError> {
-        match self.lane.sink.queries.answer(stands.id, stands.kinds) {
-            true => Ok(()),
-            false => Err(SessionError::Protocol("an answer that nobody asked for".into())),
+        if !self.lane.sink.queries.answer(stands.id, stands.kinds) {
+            return Err(SessionError::Protocol("an answer that nobody asked for".into()));
         }
+        Ok(())
     }
 
     /// Applies the tuner's number of streams and writers.
@@ -291,8 +291,8 @@ impl CommSide for SinkComm<'_> {
         self.answer(link, now);
         self.exchange_counters(link, now)?;
         self.check_streams(now)?;
-        let is_late = |closed: Instant| !self.ending.finish_seen && now > closed + WORD_AFTER_STREAMS;
-        if self.ending.stream_closed.is_some_and(is_late) {
+        let is_late = self.ending.stream_closed.is_some_and(|closed| now > closed + WORD_AFTER_STREAMS);
+        if is_late && !self.ending.finish_seen {
             return Err(TransportError::ClosedEarly.into());
         }
         Ok(self.answers_due.map_or(self.counters_due, |due| due.min(self.counters_due)))
@@ -373,9 +373,8 @@ impl CommSide for SinkComm<'_> {
     }
 
     fn is_over(&self) -> bool {
-        let has_waited =
-            |said: Instant| !self.lane.leads || self.ending.is_left || said.elapsed() > WORD_OF_LEAVE;
-        self.ending.finished.is_some_and(has_waited)
+        let Some(said) = self.ending.finished else { return false };
+        !self.lane.leads || self.ending.is_left || said.elapsed() > WORD_OF_LEAVE
     }
 
     fn may_be_left(&self) -> bool {

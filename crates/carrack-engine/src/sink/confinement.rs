@@ -67,19 +67,22 @@ pub(super) fn check_asked_for<N: fmt::Display>(
     is_allowed: bool,
     name: impl FnOnce() -> N,
 ) -> Result<(), SessionError> {
-    match is_allowed {
-        true => Ok(()),
-        false => Err(SessionError::Protocol(format!("'{}' was not asked for", name()))),
+    if !is_allowed {
+        return Err(SessionError::Protocol(format!("'{}' was not asked for", name())));
     }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn path(bytes: &[u8]) -> RelPath {
+        RelPath::new(bytes).unwrap()
+    }
+
     #[test]
     fn only_names_that_were_asked_for_appear_at_the_top() {
-        let path = |bytes: &[u8]| RelPath::new(bytes).unwrap();
         let names = Confinement::Names(AskedNames::new([b"a".to_vec(), b"b*".to_vec()].into()));
         assert!(names.allows_section(&path(b"a/inner"), None) && !names.allows_section(&path(b"c"), None));
         assert!(names.allows_section(&RelPath::root(), None));

@@ -22,8 +22,8 @@ pub(super) fn growing<'f>(
     file: &'f SinkFile,
 ) -> Result<&'f GrowingFile, &'f SinkError> {
     file.growing(|| {
-        let create = || create(lane, root, file);
-        let (growing, outcome) = with_access(lane.sink, file.directory(), create)?;
+        let created = with_access(lane.sink, file.directory(), || create(lane, root, file));
+        let (growing, outcome) = created?;
         let refusal = match &outcome {
             StripeOutcome::Refused(why) => Some(&**why),
             StripeOutcome::Default | StripeOutcome::Set => None,
@@ -36,6 +36,7 @@ pub(super) fn growing<'f>(
 fn create(lane: &Lane<'_>, root: &Root, file: &SinkFile) -> Result<(GrowingFile, StripeOutcome), SinkError> {
     let (directory, name) = (file.directory(), &*file.entry.name);
     let is_shared = lane.sink.history.is_shared();
+    assert!(file.grown().is_none(), "a file is created once");
     assert!(
         !is_shared || file.portion.past().is_none(),
         "one session goes on with a file, or several share it"
@@ -67,10 +68,10 @@ fn create(lane: &Lane<'_>, root: &Root, file: &SinkFile) -> Result<(GrowingFile,
 /// Returns the file system of a directory, if it may differ from the destination's.
 fn file_system_of(lane: &Lane<'_>, held: BorrowedFd<'_>) -> Option<Arc<FileSystem>> {
     let storage = &lane.sink.destination.storage;
-    match storage.is_one_file_system() {
-        true => None,
-        false => storage.file_systems().of(held).ok(),
+    if storage.is_one_file_system() {
+        return None;
     }
+    storage.file_systems().of(held).ok()
 }
 
 /// Opens a file that several sessions share. A file without ranges in this session must already exist.
@@ -80,6 +81,7 @@ fn share(
     directory: OwnedFd,
     spec: GrowingSpec<'_>,
 ) -> Result<(GrowingFile, StripeOutcome), SinkError> {
+    assert!(lane.sink.history.is_shared(), "several sessions write to a file that is shared");
     let name = &file.entry.name;
     let temporary = lane.sink.destination.scratch.shared_name(name, version_of(&file.entry));
     if !file.portion.is_there() {

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 
 use carrack_model::{EntryFailure, Event, FailureKind, RelPath};
-use carrack_storage::{MountIdentity, RemovalStep, Removing, count_in, remove_in};
+use carrack_storage::{MountIdentity, Removing, count_in, remove_in};
 use rustix::fs::{Dir, Mode, OFlags, openat};
 use rustix::io::Errno;
 
@@ -54,29 +54,23 @@ impl<'a> Deleter<'a> {
     fn delete(&self, target: Target<'_>) -> Result<(), SessionError> {
         assert!(!self.lane.sink.spec.dry_run, "nothing is removed in a dry run");
         let shown = self.lane.sink.destination.path(target.directory, target.name);
-        // Entries that are left when the session ends are spared.
-        let spares = |step: RemovalStep, beneath: &[u8]| {
-            self.lane.is_stopped() || self.removal.spares(target, step, beneath)
-        };
         let mut failure = Ok(());
-        let mut told = |removing: Removing| {
-            match removing {
-                Removing::Removed(count) => {
-                    self.lane.counters.entries_deleted.fetch_add(count, Relaxed);
-                }
-                Removing::Mounted(_) => self.removal.count_mount(),
-                Removing::Failed { path, error } => {
-                    let kind = FailureKind::WriteError;
-                    let detail = format!("deleting it: {error}");
-                    failure = self.lane.fail(EntryFailure { path, kind, detail });
-                }
-            }
-            let goes_on = failure.is_ok() && !self.lane.is_stopped();
-            if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        };
         let path = Path::new(OsStr::from_bytes(&shown));
         let name = (target.held, target.name);
-        let removed = remove_in(name, path, self.removal.crosses_mounts(), &spares, &mut told);
+        let removed = remove_in(
+            name,
+            path,
+            self.removal.crosses_mounts(),
+            // Entries that are left when the session ends are spared.
+            &|step, beneath| self.lane.is_stopped() || self.removal.spares(target, step, beneath),
+            &mut |removing| {
+                if let Err(error) = self.note(removing) {
+                    failure = Err(error);
+                }
+                let goes_on = failure.is_ok() && !self.lane.is_stopped();
+                if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            },
+        );
         match removed {
             Err(error) if error.kind() != ErrorKind::NotFound => {
                 self.lane.fail(failed(shown.clone(), &error))
@@ -85,15 +79,33 @@ impl<'a> Deleter<'a> {
         }
     }
 
+    /// Counts a step of a deletion, or reports its failure.
+    fn note(&self, removing: Removing) -> Result<(), SessionError> {
+        match removing {
+            Removing::Removed(count) => {
+                self.lane.counters.entries_deleted.fetch_add(count, Relaxed);
+                Ok(())
+            }
+            Removing::Mounted(_) => {
+                self.removal.count_mount();
+                Ok(())
+            }
+            Removing::Failed { path, error } => {
+                let kind = FailureKind::WriteError;
+                let detail = format!("deleting it: {error}");
+                self.lane.fail(EntryFailure { path, kind, detail })
+            }
+        }
+    }
+
     /// Reports a name that would be deleted, and everything in it.
     fn tell(&self, target: Target<'_>) -> Result<(), SessionError> {
-        let tell = |_: RemovalStep, beneath: &[u8]| {
+        count_in((target.held, target.name), self.removal.crosses_mounts(), &|_, beneath| {
             if let Some(path) = inner(target.directory, beneath) {
                 self.lane.report(Event::WouldDelete { path: path.as_bytes().into() });
             }
             false
-        };
-        count_in((target.held, target.name), self.removal.crosses_mounts(), &tell);
+        });
         Ok(())
     }
 
@@ -162,9 +174,10 @@ impl<'a> Deleter<'a> {
 
     fn not_set_aside(&self, target: Target<'_>, error: &io::Error) -> Result<(), SessionError> {
         let path = self.lane.sink.destination.path(target.directory, target.name);
-        let detail = match self.lane.sink.spec.dry_run {
-            true => format!("looking for what would be deleted: {error}"),
-            false => format!("moving it to the backup: {error}"),
+        let detail = if self.lane.sink.spec.dry_run {
+            format!("looking for what would be deleted: {error}")
+        } else {
+            format!("moving it to the backup: {error}")
         };
         self.lane.fail(EntryFailure { path, kind: FailureKind::WriteError, detail })
     }

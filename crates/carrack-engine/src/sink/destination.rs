@@ -42,9 +42,10 @@ impl Destination {
     pub(super) fn new(place: SinkPlace, scratch: Arc<ScratchNames>) -> Destination {
         let SinkPlace { root, seen, storage, confinement } = place;
         let one_file_system = storage.is_one_file_system();
-        let names = |root: &Arc<Root>| FoldedNames::new(root.as_fd(), one_file_system, Arc::clone(&scratch));
+        let names =
+            root.as_ref().map(|root| FoldedNames::new(root.as_fd(), one_file_system, Arc::clone(&scratch)));
         Destination {
-            names: NameClaims::new(root.as_ref().map(names)),
+            names: NameClaims::new(names),
             access: root.clone().map(DirectoryAccess::new),
             seen: root.clone().or(seen),
             root,

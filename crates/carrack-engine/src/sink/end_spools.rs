@@ -81,16 +81,17 @@ mod tests {
     use super::*;
     use crate::settings::Settings;
 
+    fn note(spools: &EndSpools) -> Option<Result<(), SinkError>> {
+        spools.note_directory(&RelPath::root(), &Metadata::default(), None).unwrap();
+        let first = SameAs { path: RelPath::new(b"first").unwrap(), size: 0 };
+        spools.note_link(&RelPath::root(), b"second", &first, Timestamp::default())
+    }
+
     #[test]
     fn what_is_noted_is_taken_once_and_not_later() {
         let dir = tempfile::tempdir().unwrap();
         let root = Arc::new(Root::open(dir.path()).unwrap());
         let attributes = AttributePolicy::new(&TransferSpec::default(), &Settings::default(), None);
-        let first = SameAs { path: RelPath::new(b"first").unwrap(), size: 0 };
-        let note = |spools: &EndSpools| {
-            spools.note_directory(&RelPath::root(), &Metadata::default(), None).unwrap();
-            spools.note_link(&RelPath::root(), b"second", &first, Timestamp::default())
-        };
         let spools = EndSpools::new(Some(&root), &attributes);
         assert!(note(&spools).is_some_and(|noted| noted.is_ok()));
         assert!(spools.take_directories().is_some() && spools.take_links().is_some());

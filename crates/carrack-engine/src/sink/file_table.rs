@@ -60,6 +60,7 @@ impl FileTable {
             }
             Arrival::Drop => Ok(Arrived::Unwanted(incoming)),
             Arrival::Early => {
+                assert!(files.ledger.get(id).is_none(), "an object is early until its file is announced");
                 files.early.entry(id).or_default().push(incoming);
                 Ok(Arrived::Early)
             }
@@ -83,12 +84,16 @@ impl FileTable {
 
     /// Ends a file of which the source has sent everything. Returns `None` if it was given up.
     pub(super) fn commit(&self, id: FileId) -> Result<Option<Arc<SinkFile>>, LedgerError> {
-        self.files().ledger.commit(id)
+        let whole = self.files().ledger.commit(id)?;
+        assert!(whole.as_ref().is_none_or(|file| file.id == id.0), "a file ends under its own number");
+        Ok(whole)
     }
 
     /// Ends a file that the source gives up. Returns `None` if the sink had given it up.
     pub(super) fn abandon(&self, id: FileId) -> Result<Option<Arc<SinkFile>>, LedgerError> {
-        self.files().ledger.abandon(id)
+        let abandoned = self.files().ledger.abandon(id)?;
+        assert!(abandoned.as_ref().is_none_or(|file| file.id == id.0), "a file ends under its own number");
+        Ok(abandoned)
     }
 
     /// Gives a file up at the sink. Returns true the first time.

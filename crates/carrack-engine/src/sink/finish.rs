@@ -3,7 +3,7 @@
 //! One I/O thread ends a lane. The thread of the first lane ends last, and does the work that concerns all
 //! lanes.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::Relaxed;
 
 use carrack_model::{Event, Notice, RelPath};
@@ -60,13 +60,6 @@ fn make_links(lane: &Lane<'_>, is_complete: bool) -> Result<u64, SessionError> {
     let sink = lane.sink;
     let Some(links) = sink.spools.take_links() else { return Ok(0) };
     let (mut failures, mut ended) = (Vec::new(), Ok(()));
-    let make_way = |held: BorrowedFd<'_>, directory: &RelPath, name: &[u8]| {
-        let made = Replacement::new(lane).make_way(held, directory, name);
-        made.unwrap_or_else(|error| {
-            ended = Err(error);
-            false
-        })
-    };
     let ways = LinkWays {
         scratch: &sink.destination.scratch,
         times: &sink.attributes.times,
@@ -75,7 +68,17 @@ fn make_links(lane: &Lane<'_>, is_complete: bool) -> Result<u64, SessionError> {
         syncs: sink.committer.as_ref().is_some_and(Committer::syncs_before_naming),
         has_all: is_complete,
     };
-    let counts = links.finish(&ways, make_way, |failure| failures.push(failure));
+    let counts = links.finish(
+        &ways,
+        |held, directory, name| {
+            let made = Replacement::new(lane).make_way(held, directory, name);
+            made.unwrap_or_else(|error| {
+                ended = Err(error);
+                false
+            })
+        },
+        |failure| failures.push(failure),
+    );
     lane.counters.files_done.fetch_add(counts.made, Relaxed);
     lane.counters.entries_kept.fetch_add(counts.present, Relaxed);
     ended.and(failures.into_iter().try_for_each(|failure| lane.fail(failure)))?;

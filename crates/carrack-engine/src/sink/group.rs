@@ -110,6 +110,7 @@ impl Group {
 
     /// Files that the group keeps open.
     pub(super) fn open_count(&self) -> usize {
+        assert!(self.open_count <= self.files.len(), "the open files are those of the group");
         self.open_count
     }
 
@@ -167,10 +168,9 @@ impl Written {
     /// Removes a range whose contents were damaged.
     pub(super) fn forget(&mut self, range: ByteRange) {
         self.ranges.remove(range);
-        let is_outside = |subtree: &Subtree| {
+        self.subtrees.retain(|subtree| {
             subtree.range.offset < range.offset || subtree.range.offset - range.offset >= range.len
-        };
-        self.subtrees.retain(is_outside);
+        });
     }
 
     /// Adds the file's records to `batch`.
@@ -214,8 +214,8 @@ mod tests {
 
     #[test]
     fn a_file_with_its_name_is_not_kept_open() {
-        let file = |number| Arc::new(SinkFile::announced(&message(1, 100), number, None).unwrap());
-        let (one, other) = (file(1), file(2));
+        let [one, other] =
+            [1, 2].map(|number| Arc::new(SinkFile::announced(&message(1, 100), number, None).unwrap()));
         let mut group = Group::default();
         assert!(group.is_empty());
         group.add_object(&one, ByteRange::new(0, 60), &[], None);

@@ -42,7 +42,7 @@ pub(super) fn is_in_place(lane: &Lane<'_>, path: &RelPath, held: BorrowedFd<'_>,
 /// Returns true if a file is the recorded one. A mode that the file system refused then is tried once more.
 fn has_all(sink: &SinkContext<'_>, held: BorrowedFd<'_>, entry: &Entry, found: &Metadata) -> bool {
     let told = sink.attributes.allowed(entry.metadata);
-    let dress = || dress_file(held, &entry.name, &sink.attributes.dress(&told, None));
     sink.attributes.has_time(found, entry.metadata, held)
-        && (sink.attributes.has_mode(found, entry.metadata) || dress().is_ok())
+        && (sink.attributes.has_mode(found, entry.metadata)
+            || dress_file(held, &entry.name, &sink.attributes.dress(&told, None)).is_ok())
 }

@@ -40,6 +40,7 @@ impl<'a> LargeFiles<'a> {
         let Some(root) = &self.sink.destination.root else {
             return Err(SessionError::Protocol("a file in a dry run".into()));
         };
+        assert!(self.sink.sizing.is_sorting, "a file is created ahead if objects wait for their targets");
         // The writing of its first object reports an error.
         if growing(self.lane, root, file).is_ok()
             && let Some(layout) = file.layout()
@@ -88,11 +89,10 @@ impl<'a> LargeFiles<'a> {
             return Ok(Ok(()));
         }
         let Some(root) = &self.sink.destination.root else { return Err(SessionError::Internal) };
-        let extend = || match growing(self.lane, root, file) {
+        Ok(self.lane.counters.time(Stage::Storage, || match growing(self.lane, root, file) {
             Ok(growing) => growing.extend().map_err(|error| told(&error)),
             Err(error) => Err(told(error)),
-        };
-        Ok(self.lane.counters.time(Stage::Storage, extend))
+        }))
     }
 
     /// Aborts a file that the source gave up.
@@ -103,13 +103,11 @@ impl<'a> LargeFiles<'a> {
             // Other sessions wrote to it. A file that can't be opened need not be removed.
             let _ = growing(self.lane, root, file);
         }
-        match file.grown().is_some() || file.is_begun() {
-            true => self.forsake(file),
-            false => {
-                self.lane.counters.bytes_done.fetch_sub(file.bytes.uncount_all(), Relaxed);
-                Ok(())
-            }
+        if file.grown().is_some() || file.is_begun() {
+            return self.forsake(file);
         }
+        self.lane.counters.bytes_done.fetch_sub(file.bytes.uncount_all(), Relaxed);
+        Ok(())
     }
 
     /// Ends an inline-announced file of which all bytes are written. The ack of its last object tells the
@@ -117,10 +115,11 @@ impl<'a> LargeFiles<'a> {
     pub(super) fn close(&self, file: &Arc<SinkFile>) -> Result<(), SessionError> {
         assert!(file.is_by_itself(), "others are closed by the source");
         let id = FileId(file.id);
-        match self.name(file)? {
-            true => self.lane.files.commit(id).map(drop)?,
+        if self.name(file)? {
+            self.lane.files.commit(id)?;
+        } else {
             // The source aborts it.
-            false => drop(self.lane.files.give_up(id)),
+            self.lane.files.give_up(id);
         }
         Ok(())
     }
@@ -175,10 +174,8 @@ impl<'a> LargeFiles<'a> {
             way.make_way(growing.directory(), file.directory(), &file.entry.name)?;
         }
         let committed = self.lane.counters.time(Stage::Storage, || match growing(self.lane, root, file) {
-            Ok(growing) => {
-                let publish = || self.publish(file, growing, syncs);
-                with_access(self.sink, file.directory(), publish).map_err(|error| told(&error))
-            }
+            Ok(growing) => with_access(self.sink, file.directory(), || self.publish(file, growing, syncs))
+                .map_err(|error| told(&error)),
             Err(error) => Err(told(error)),
         });
         match committed {

@@ -107,6 +107,11 @@ mod tests {
         }
     }
 
+    fn count(written: &AtomicUsize) -> Result<(), Infallible> {
+        written.fetch_add(1, SeqCst);
+        Ok(())
+    }
+
     #[test]
     fn what_comes_during_a_write_is_left_to_the_writer() {
         let line = Line::default();
@@ -130,17 +135,16 @@ mod tests {
     fn without_room_every_thread_writes_its_own() {
         let line = &Line::default();
         let (order, written) = channel();
-        let write = |item| {
-            order.send((thread::current().id(), item)).unwrap();
-            Ok::<(), Infallible>(())
-        };
         thread::scope(|scope| {
-            line.write(1, 0, |item| {
-                scope.spawn(|| line.write(2, 0, write));
+            let first = line.write(1, 0, |item| {
+                let order_of_second = order.clone();
+                scope.spawn(move || {
+                    line.write(2, 0, |item| order_of_second.send((thread::current().id(), item)))
+                });
                 until_waiting(line, 1);
-                write(item)
-            })
-            .unwrap();
+                order.send((thread::current().id(), item))
+            });
+            first.unwrap();
         });
         let written: Vec<_> = written.try_iter().collect();
         assert_eq!(written.iter().map(|(_, item)| *item).collect::<Vec<_>>(), [1, 2]);
@@ -151,18 +155,14 @@ mod tests {
     fn a_place_that_gets_free_goes_to_the_one_that_waits() {
         let line = &Line::default();
         let written = AtomicUsize::new(0);
-        let write = |_| {
-            written.fetch_add(1, SeqCst);
-            Ok::<(), Infallible>(())
-        };
         thread::scope(|scope| {
             line.write(1, 1, |item| {
                 if item == 1 {
-                    line.write(2, 1, write)?;
-                    scope.spawn(|| line.write(3, 1, write));
+                    line.write(2, 1, |_| count(&written))?;
+                    scope.spawn(|| line.write(3, 1, |_| count(&written)));
                     until_waiting(line, 1);
                 }
-                write(item)
+                count(&written)
             })
             .unwrap();
         });

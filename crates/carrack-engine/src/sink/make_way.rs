@@ -33,12 +33,14 @@ impl<'a> Replacement<'a> {
 
     /// Opens a directory, and creates the missing directories of its path.
     pub(super) fn make_directory(&self, root: &Root, path: &RelPath) -> Result<OwnedFd, SinkError> {
-        let make =
-            || with_access(self.sink, path, || root.make_directory(path).map_err(SinkError::of_directory));
-        match make() {
-            Err(SinkError::InTheWay(_)) if self.clear_path(root, path) => make(),
+        match self.try_to_make(root, path) {
+            Err(SinkError::InTheWay(_)) if self.clear_path(root, path) => self.try_to_make(root, path),
             made => made,
         }
+    }
+
+    fn try_to_make(&self, root: &Root, path: &RelPath) -> Result<OwnedFd, SinkError> {
+        with_access(self.sink, path, || root.make_directory(path).map_err(SinkError::of_directory))
     }
 
     /// Places an entry. If a directory is in the way that may be deleted, deletes it and places the entry
@@ -49,9 +51,11 @@ impl<'a> Replacement<'a> {
         (directory, name): (&RelPath, &[u8]),
         place: impl Fn() -> Result<T, SinkError>,
     ) -> Result<Result<T, SinkError>, SessionError> {
-        let place = || with_access(self.sink, directory, &place);
-        match place() {
-            Err(SinkError::InTheWay(_)) if self.make_way(held, directory, name)? => Ok(place()),
+        assert!(self.sink.destination.root.is_some(), "nothing is placed in a dry run");
+        match with_access(self.sink, directory, &place) {
+            Err(SinkError::InTheWay(_)) if self.make_way(held, directory, name)? => {
+                Ok(with_access(self.sink, directory, &place))
+            }
             placed => Ok(placed),
         }
     }
@@ -64,21 +68,18 @@ impl<'a> Replacement<'a> {
         {
             return Err(SinkError::Special(special));
         }
-        let is_blocked = || match &self.sink.removal {
-            Some(removal) => !removal.deletes() && !is_empty(held, name),
-            None => true,
+        let may_go = match &self.sink.removal {
+            _ if looked != Some(Present::Other) => true,
+            Some(removal) => removal.deletes() || is_empty(held, name),
+            None => false,
         };
-        if looked == Some(Present::Other) && is_blocked() {
-            return Err(SinkError::InTheWay(Errno::ISDIR.into()));
-        }
-        Ok(())
+        if may_go { Ok(()) } else { Err(SinkError::InTheWay(Errno::ISDIR.into())) }
     }
 
     /// In a dry run, reports a directory that would be deleted for a wanted entry.
     pub(super) fn tell_way(&self, held: BorrowedFd<'_>, directory: &RelPath, name: &[u8]) {
-        let stands = || matches!(look_at(held, name), Ok(Some(Present::Other)));
         if self.sink.spec.dry_run
-            && stands()
+            && matches!(look_at(held, name), Ok(Some(Present::Other)))
             && self.check_way(held, name).is_ok()
             && let Ok(path) = directory.join(name)
         {

@@ -172,12 +172,16 @@ fn context(start: SinkStart<'_>, lane_count: usize) -> Result<SinkContext<'_>, S
     let scratch = ScratchNames::new(records.as_ref().map(|records| records.tag))
         .map_err(SessionError::local("making a temporary name"))?;
     let scratch = Arc::new(scratch.replacing(AttributePolicy::replaced(&spec, settings)));
-    let removal = |sync| Removal::new(sync, &settings.selection, Arc::clone(&scratch));
-    let removal = spec.sync.as_ref().map(removal).transpose()?;
+    let removal = match &spec.sync {
+        Some(sync) => Some(Removal::new(sync, &settings.selection, Arc::clone(&scratch))?),
+        None => None,
+    };
     let JournalParts { journal, past, siblings } = records.map(JournalParts::of).unwrap_or_default();
     let one_file_system = place.storage.is_one_file_system();
-    let committer = |root: &_| Committer::new(Arc::clone(root), journal, one_file_system, settings);
-    let committer = place.root.as_ref().map(committer).transpose()?;
+    let committer = match &place.root {
+        Some(root) => Some(Committer::new(Arc::clone(root), journal, one_file_system, settings)?),
+        None => None,
+    };
     let probes = place.root.is_some().then(|| Arc::clone(&scratch));
     let attributes = AttributePolicy::new(&spec, settings, probes);
     let destination = Destination::new(place, scratch);
@@ -277,13 +281,12 @@ fn run_lanes(
     let (both, is_left, result) = thread::scope(|scope| {
         lanes.iter().for_each(|lane| start_threads(lane, scope));
         start_committer(&lanes[0], scope);
-        let comm = |(index, (link, hub, endpoints))| {
+        let comms = rests.into_iter().enumerate().map(|(index, (link, hub, endpoints))| {
             let lane: &Lane<'_> = &lanes[index];
             let side = SinkComm::new(lanes, index, endpoints);
             LaneComm { link, hub, side, pool: &lane.pool, crew: &lane.crew, fault: &lane.fault, stop: lane }
-        };
-        let comms = rests.into_iter().enumerate().map(comm).collect();
-        let (side, result) = run_comms(comms, sink.timeouts.stall, abort);
+        });
+        let (side, result) = run_comms(comms.collect(), sink.timeouts.stall, abort);
         let is_left = side.as_ref().is_some_and(SinkComm::is_left);
         (side.map(|side| side.both()).unwrap_or_default(), is_left, result)
     });

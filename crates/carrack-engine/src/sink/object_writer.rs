@@ -89,29 +89,37 @@ impl<'a> ObjectWriter<'a> {
         file: &Arc<SinkFile>,
         checked: Checked,
     ) -> Result<Option<Service>, SessionError> {
-        let mut service = None;
-        let mut write = |checked: Checked| -> Result<(), SessionError> {
-            if self.lane.is_stopped() {
-                return Err(SessionError::PeerGone);
-            }
-            service = Some(self.write_now(root, file, &checked)?);
-            let object = checked.object();
-            drop(checked);
-            self.lane.answer(object, Answer::Written);
-            Ok(())
-        };
         let growing = growing(self.lane, root, file);
-        match growing.is_ok_and(|growing| self.sink.sizing.writes_in_turn && growing.io() == WriteIo::Cached)
-        {
-            // An object from a target's queue is written by the thread that took it: the queue counts it
-            // until then.
-            true => file.line.write(
-                checked,
-                if self.sink.sizing.is_sorting { 0 } else { LEFT_TO_WRITER },
-                write,
-            )?,
-            false => write(checked)?,
+        let is_in_turn =
+            growing.is_ok_and(|growing| self.sink.sizing.writes_in_turn && growing.io() == WriteIo::Cached);
+        if !is_in_turn {
+            return self.write_one(root, file, checked).map(Some);
         }
+        // An object from a target's queue is written by the thread that took it: the queue counts it until
+        // then.
+        let room = if self.sink.sizing.is_sorting { 0 } else { LEFT_TO_WRITER };
+        let mut service = None;
+        file.line.write(checked, room, |checked| {
+            service = Some(self.write_one(root, file, checked)?);
+            Ok::<(), SessionError>(())
+        })?;
+        Ok(service)
+    }
+
+    /// Writes an object and acks it, unless the session ends.
+    fn write_one(
+        &self,
+        root: &Root,
+        file: &Arc<SinkFile>,
+        checked: Checked,
+    ) -> Result<Service, SessionError> {
+        if self.lane.is_stopped() {
+            return Err(SessionError::PeerGone);
+        }
+        let service = self.write_now(root, file, &checked)?;
+        let object = checked.object();
+        drop(checked);
+        self.lane.answer(object, Answer::Written);
         Ok(service)
     }
 

@@ -140,6 +140,8 @@ impl OfferJudge<'_> {
                 (TableRecord::Entry(_), None) => return Err(SessionError::Internal),
             }
         }
+        let bits = 8 * answering.wanted.entries.len();
+        assert!(bits >= answering.entry_count, "the reply is about each entry of the offer");
         Ok(answering.wanted)
     }
 
@@ -185,10 +187,8 @@ impl OfferJudge<'_> {
         };
         let is_left = sync
             .is_some_and(|sync| Comparison::new(self.sink, sync).compare(held.as_fd(), entry) == Wish::Left);
-        let verdict = match is_left {
-            true => self.keep(&entry.to_entry()),
-            false => self.judge(path, held, &entry.to_entry())?,
-        };
+        let verdict =
+            if is_left { self.keep(&entry.to_entry()) } else { self.judge(path, held, &entry.to_entry())? };
         match verdict {
             Verdict::Kept => self.fasten(path, entry)?,
             Verdict::Wanted | Verdict::Held(_) => {

@@ -36,11 +36,12 @@ struct Begun {
 impl Past {
     pub(super) fn new(recovered: Recovered, journal_path: String) -> Past {
         let partials = recovered.partials().to_vec();
-        let place = |partial: &Partial, name: &[u8]| (partial.directory.clone(), name.into());
         let temporary = partials.iter().map(|partial| place(partial, &partial.temporary)).collect();
-        let begun = |partial: Partial| (place(&partial, &partial.name), Begun { partial, is_told: false });
+        let begun = partials
+            .into_iter()
+            .map(|partial| (place(&partial, &partial.name), Begun { partial, is_told: false }));
         Past {
-            partials: Mutex::new(partials.into_iter().map(begun).collect()),
+            partials: Mutex::new(begun.collect()),
             recovered,
             journal_path,
             temporary,
@@ -107,11 +108,15 @@ impl Past {
     /// `is_first`: no entry of this directory was offered before. For the root a flag tells that.
     pub(super) fn clean(&self, path: &RelPath, is_first: bool, held: BorrowedFd<'_>, scratch: &ScratchNames) {
         if is_first || path.is_root() && !self.is_root_clean.swap(true, Relaxed) {
-            let is_wanted = |name: &[u8]| self.temporary.contains(&(path.clone(), name.into()));
             // A directory that can't be read keeps its entries.
-            let _ = scratch.remove_leftovers(held, is_wanted);
+            let _ =
+                scratch.remove_leftovers(held, |name| self.temporary.contains(&(path.clone(), name.into())));
         }
     }
+}
+
+fn place(partial: &Partial, name: &[u8]) -> Place {
+    (partial.directory.clone(), name.into())
 }
 
 /// Returns true if the record describes the present version of the file.

@@ -103,12 +103,12 @@ pub(super) fn remove_rest(lane: &Lane<'_>, prune: &Prune) -> Result<(), SessionE
 /// The directories that the source names.
 fn trees(sink: &SinkContext<'_>, prune: &Prune) -> Result<Vec<RelPath>, SessionError> {
     let confinement = &sink.destination.confinement;
-    let tree = |bytes: &Vec<u8>| {
+    let trees = prune.trees.iter().map(|bytes| {
         let path = RelPath::new(bytes).map_err(|problem| SessionError::Protocol(problem.to_string()))?;
         check_asked_for(confinement.allows_section(&path, Some(&Metadata::default())), || &path)?;
         Ok(path)
-    };
-    prune.trees.iter().map(tree).collect()
+    });
+    trees.collect()
 }
 
 /// A deletion beneath one root.
@@ -202,13 +202,14 @@ impl<'a> Pruner<'a> {
     /// Creates a pass. Queries are numbered from after `newest`.
     fn new(pruning: Pruning<'a>, pass: Pass, trees: &[RelPath], newest: u64) -> Pruner<'a> {
         let Pruning { lane, root, removal } = pruning;
-        let place = |path: &RelPath| Place { path: path.clone(), at_source: RelPath::root(), mount: None };
+        let places =
+            trees.iter().map(|path| Place { path: path.clone(), at_source: RelPath::root(), mount: None });
         Pruner {
             lane,
             root,
             removal,
             pass,
-            waiting: trees.iter().map(place).collect(),
+            waiting: places.collect(),
             open: VecDeque::new(),
             newest,
             entry_count: 0,
@@ -298,6 +299,7 @@ impl<'a> Pruner<'a> {
         self.lane.say(Control::Stand(Stand { id: self.newest, path, names: asked }));
         let (place, held) = (place.clone(), Arc::clone(held));
         self.open.push_back(Question { id: self.newest, place, held, names });
+        assert!(self.open.len() <= EXISTENCE_QUESTIONS_MAX, "the source allows so many open questions");
         // Each open query holds a directory's descriptor.
         if self.open.len() < open_files().min(EXISTENCE_QUESTIONS_MAX) { Ok(()) } else { self.settle() }
     }
@@ -365,10 +367,13 @@ impl<'a> Pruner<'a> {
 
 /// Destinations where a deletion is most likely a mistake: the root directory, and the user's home directory.
 fn where_nothing_goes(root: &Root) -> Option<&'static str> {
-    let is = |path: &Path| Root::open(path).is_ok_and(|other| other.identity() == root.identity());
     let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
-    if is(Path::new("/")) {
+    if is_at(root, Path::new("/")) {
         return Some("the root directory");
     }
-    home.is_some_and(|home| is(&home)).then_some("the home directory")
+    home.is_some_and(|home| is_at(root, &home)).then_some("the home directory")
+}
+
+fn is_at(root: &Root, path: &Path) -> bool {
+    Root::open(path).is_ok_and(|other| other.identity() == root.identity())
 }

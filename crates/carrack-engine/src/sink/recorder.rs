@@ -42,8 +42,10 @@ impl Recorder {
 
     /// Returns the number of a new large file in the journal.
     pub(super) fn next_number(&self) -> u64 {
-        let own = || self.next_number.fetch_add(1, Relaxed);
-        self.journal.as_ref().map_or_else(own, Journal::next_number)
+        match &self.journal {
+            Some(journal) => journal.next_number(),
+            None => self.next_number.fetch_add(1, Relaxed),
+        }
     }
 
     /// Returns true if the journal has records.
@@ -63,8 +65,8 @@ impl Recorder {
     pub(super) fn record_mode(&self, path: &RelPath, mode: u32) -> Result<(), SessionError> {
         let mut batch = Batch::new();
         batch.mode(path, mode);
-        let append = |journal: &Journal| journal.append(&batch, true);
-        self.journal.as_ref().map_or(Ok(()), append).map_err(SessionError::journal(&self.path))
+        let Some(journal) = &self.journal else { return Ok(()) };
+        journal.append(&batch, true).map_err(SessionError::journal(&self.path))
     }
 
     /// Records that the modes of all directories are restored. If the journal fails, the next session checks
@@ -80,11 +82,11 @@ impl Recorder {
     /// Removes the journal. `held` is the destination's directory, if it can be read.
     pub(super) fn retire(self, held: Option<&OwnedFd>) -> Result<(), SessionError> {
         let Some(journal) = self.journal else { return Ok(()) };
-        let remove = || journal.remove().map_err(SessionError::journal(&self.path));
+        let failed = SessionError::journal(&self.path);
         match held {
             // If the journal lies in the root, its removal would be the last change of that directory.
-            Some(held) => keep_times(held.as_fd(), remove),
-            None => remove(),
+            Some(held) => keep_times(held.as_fd(), || journal.remove().map_err(failed)),
+            None => journal.remove().map_err(failed),
         }
     }
 }

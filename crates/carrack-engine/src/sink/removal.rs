@@ -126,8 +126,9 @@ impl Removal {
 
     /// Counts the entries beneath a name that would be deleted, and those that would stay.
     pub(super) fn count(&self, target: Target<'_>) -> RemovalCount {
-        let spares = |step: RemovalStep, beneath: &[u8]| self.is_spared_beneath(target, step, beneath);
-        count_in((target.held, target.name), self.crosses_mounts(), &spares)
+        count_in((target.held, target.name), self.crosses_mounts(), &|step, beneath| {
+            self.is_spared_beneath(target, step, beneath)
+        })
     }
 
     /// Returns true if a directory stays with everything in it.
@@ -162,12 +163,11 @@ impl Removal {
             Some(slash) => (&beneath[..slash], &beneath[slash + 1..]),
             None => (&b""[..], beneath),
         };
-        let is_spared = |directory: &RelPath| {
+        let is_spared = target.at_source.iter().any(|directory| {
             let place = inner(directory, above);
             place.is_none_or(|place| self.is_spared(&place, name, step != RemovalStep::Unlink))
-        };
-        let is_backup = || step == RemovalStep::Enter && backup::is_marked(target.held, beneath);
-        target.at_source.iter().any(is_spared) || is_backup()
+        });
+        is_spared || step == RemovalStep::Enter && backup::is_marked(target.held, beneath)
     }
 }
 
@@ -180,6 +180,10 @@ pub(super) fn inner(directory: &RelPath, above: &[u8]) -> Option<RelPath> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn path(bytes: &[u8]) -> RelPath {
+        RelPath::new(bytes).unwrap()
+    }
 
     fn removal(most: Option<u64>) -> Removal {
         let sync = Sync { deletion: Some(Deletion { most, ..Deletion::default() }), ..Sync::default() };
@@ -197,14 +201,18 @@ mod tests {
     #[test]
     fn what_is_carracks_own_stays() {
         let removal = removal(None);
-        let is_spared = |name: &[u8], is_directory| removal.is_spared(&RelPath::root(), name, is_directory);
-        assert!(is_spared(TRASH, true) && !is_spared(TRASH, false) && !is_spared(b"f", false));
-        assert!(is_spared(b".carrack-x.journals", true));
+        for (name, is_directory, is_spared) in [
+            (TRASH, true, true),
+            (TRASH, false, false),
+            (b"f", false, false),
+            (b".carrack-x.journals", true, true),
+        ] {
+            assert_eq!(removal.is_spared(&RelPath::root(), name, is_directory), is_spared, "{name:?}");
+        }
     }
 
     #[test]
     fn paths_are_put_together() {
-        let path = |bytes: &[u8]| RelPath::new(bytes).unwrap();
         assert_eq!(inner(&path(b"a"), b"b/c"), Some(path(b"a/b/c")));
         assert_eq!(inner(&path(b"a"), b""), Some(path(b"a")));
         assert_eq!(inner(&path(b"a"), b"../b"), None);

@@ -9,7 +9,7 @@ use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use carrack_journal::{EntryKey, Follower, JournalError, Partial, boot_id, id_of_file_name};
+use carrack_journal::{EntryKey, Follower, JournalError, boot_id, id_of_file_name};
 use carrack_model::{Entry, RangeSet, RelPath, TransferId};
 use carrack_storage::{Root, keep_times};
 use rustix::fs::{AtFlags, Dir, statat, unlinkat};
@@ -137,15 +137,15 @@ impl Recorded<'_> {
 
     /// Returns the ranges of a large file's present version, from all journals.
     pub(super) fn held(&self, directory: &RelPath, entry: &Entry, temporary: &[u8]) -> RangeSet {
-        let is_it = |partial: &&Partial| {
-            partial.directory == *directory && partial.name == entry.name && is_of(partial, entry)
-        };
         let mut held = RangeSet::new();
         let journals = self.0.journals();
-        let partials = journals.values().flat_map(|journal| journal.partials_at(temporary));
-        partials.filter(is_it).flat_map(|partial| partial.held.iter()).for_each(|range| {
-            held.cover(range);
-        });
+        for partial in journals.values().flat_map(|journal| journal.partials_at(temporary)) {
+            if partial.directory == *directory && partial.name == entry.name && is_of(partial, entry) {
+                for range in partial.held.iter() {
+                    held.cover(range);
+                }
+            }
+        }
         held
     }
 }

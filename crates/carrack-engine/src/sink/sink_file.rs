@@ -145,6 +145,7 @@ impl SinkFile {
 
     /// Sets the ranges that arrive in this session, as several sessions carry the transfer.
     pub(super) fn sharing(mut self, coming: Option<&Coming>) -> Result<SinkFile, SessionError> {
+        assert!(self.growing.get().is_none(), "the ranges of a file are known before it is created");
         coming.map_or(Ok(()), |coming| self.portion.share(coming))?;
         Ok(self)
     }
@@ -283,9 +284,9 @@ pub(super) mod tests {
 
     #[test]
     fn versions_have_names_of_their_own() {
-        let entry = |size| SinkFile::announced(&message(1, size), 1, None).unwrap().entry;
-        assert_eq!(version_of(&entry(100)), version_of(&entry(100)));
-        assert_ne!(version_of(&entry(100)), version_of(&entry(101)));
+        let [one, same, other] = [100, 100, 101]
+            .map(|size| version_of(&SinkFile::announced(&message(1, size), 1, None).unwrap().entry));
+        assert!(one == same && one != other);
     }
 
     #[test]

@@ -40,9 +40,10 @@ impl SpillSide for Lane<'_> {
 
     fn take_youngest(&self, fit: &dyn Fn(&FrameHeader) -> bool) -> Option<(TargetId, FrameHeader, Slot)> {
         let kept = self.queue.writer_count().min(self.pool.slot_count() / KEPT_PART);
-        let is_back = |slot: &Slot| self.spills.iter().any(|spill| spill.has_brought_back(slot));
-        let fit = |incoming: &Incoming| fit(&incoming.header) && !is_back(&incoming.slot);
-        let (target, Incoming { header, slot }) = self.queue.take_youngest(kept, fit)?;
+        let taken = self.queue.take_youngest(kept, |incoming| {
+            fit(&incoming.header) && !self.spills.iter().any(|spill| spill.has_brought_back(&incoming.slot))
+        });
+        let (target, Incoming { header, slot }) = taken?;
         Some((target, header, slot))
     }
 

@@ -122,11 +122,6 @@ impl SinkStorage {
 
 /// Returns the striping of a file of `size` bytes; `at_source` is its striping at the source.
 pub(crate) fn stripe_for(choice: &StripeChoice, at_source: Option<&Stripes>, size: u64) -> Stripe {
-    let fixed = |count, stripe_bytes: u64, pool: &str| Stripe::Fixed {
-        count,
-        stripe_bytes: (stripe_bytes > 0).then_some(stripe_bytes),
-        pool: (!pool.is_empty()).then(|| pool.to_owned()),
-    };
     match (choice, at_source) {
         (StripeChoice::Default, _) | (StripeChoice::Preserve, None) => Stripe::Default,
         (StripeChoice::Preserve, Some(stripes)) => Stripe::Like(Geometry {
@@ -142,6 +137,10 @@ pub(crate) fn stripe_for(choice: &StripeChoice, at_source: Option<&Stripes>, siz
             mirrors: 1,
         }),
         (StripeChoice::Auto, _) => Stripe::Auto { file_bytes: size },
-        (StripeChoice::Fixed { count, stripe_bytes, pool }, _) => fixed(*count, *stripe_bytes, pool),
+        (StripeChoice::Fixed { count, stripe_bytes, pool }, _) => Stripe::Fixed {
+            count: *count,
+            stripe_bytes: (*stripe_bytes > 0).then_some(*stripe_bytes),
+            pool: (!pool.is_empty()).then(|| pool.clone()),
+        },
     }
 }

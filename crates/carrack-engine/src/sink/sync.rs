@@ -53,10 +53,10 @@ impl<'a> Comparison<'a> {
             {
                 self.complete_link(held, entry, owner)
             }
-            Some(Present::Special { special, metadata, owner }) if entry.special == Some(special) => {
-                let dress = |dress: Dress<'_>| dress_special(held, entry.name, &special, dress);
-                self.complete(held, entry, (metadata, owner), dress)
-            }
+            Some(Present::Special { special, metadata, owner }) if entry.special == Some(special) => self
+                .complete(held, entry, (metadata, owner), |dress| {
+                    dress_special(held, entry.name, &special, dress)
+                }),
             Some(_) => Wish::Wanted,
         }
     }
@@ -68,20 +68,19 @@ impl<'a> Comparison<'a> {
         (size, found, owner): (u64, Metadata, (u32, u32)),
     ) -> Wish {
         let sync = self.sync;
-        let has_time = || self.sink.attributes.times.is_same(entry.metadata.mtime, found.mtime, held);
-        if sync.update && found.mtime > entry.metadata.mtime && !has_time() {
+        if sync.update && found.mtime > entry.metadata.mtime && !self.has_time(held, entry, &found) {
             return Wish::Left;
         }
-        let has_contents = || {
-            entry
-                .digest
-                .is_some_and(|digest| digest_of(held, entry.name, false).is_ok_and(|own| own == *digest))
-        };
-        let is_equal = size == entry.size && if sync.by_contents { has_contents() } else { has_time() };
+        let is_equal = size == entry.size
+            && if sync.by_contents { has_contents(held, entry) } else { self.has_time(held, entry, &found) };
         if !is_equal {
             return Wish::Wanted;
         }
         self.complete(held, entry, (found, owner), |dress| dress_file(held, entry.name, &dress))
+    }
+
+    fn has_time(&self, held: BorrowedFd<'_>, entry: &TableEntry<'_>, found: &Metadata) -> bool {
+        self.sink.attributes.times.is_same(entry.metadata.mtime, found.mtime, held)
     }
 
     /// Completes the metadata of an existing entry by `dress`.
@@ -149,6 +148,12 @@ impl<'a> Comparison<'a> {
                 || keeper.would_flag(extras, held, entry.name)
         })
     }
+}
+
+/// Returns true if the existing file has the digest of the entry.
+fn has_contents(held: BorrowedFd<'_>, entry: &TableEntry<'_>) -> bool {
+    let digest = entry.digest;
+    digest.is_some_and(|digest| digest_of(held, entry.name, false).is_ok_and(|own| own == *digest))
 }
 
 /// Hard links are made at the end, in any case.

@@ -120,8 +120,7 @@ impl Unpacker {
     ) -> Result<(), SessionError> {
         let confinement = &lane.sink.destination.confinement;
         check_asked_for(confinement.allows_section(&path, metadata.as_ref()), || &path)?;
-        let is_held = |held: &Held| held.path == path && held.directory.is_ok();
-        if !self.held.as_ref().is_some_and(is_held) {
+        if !self.held.as_ref().is_some_and(|held| held.path == path && held.directory.is_ok()) {
             self.held = None;
             let made = Replacement::new(lane).make_directory(root, &path);
             let opened =
@@ -164,15 +163,12 @@ impl Unpacker {
         if let Some(special) = entry.special.filter(|special| !lane.sink.attributes.kept.has(special)) {
             return Err(SessionError::Protocol(format!("a {}, which was not asked for", special.noun())));
         }
-        let fail = |error: &SinkError| {
-            lane.fail(failure(lane, &held.path, entry.name, error)).map(|()| Outcome::Failed)
-        };
         if let Ok(directory) = &held.directory {
             let folding = held.folding.as_ref();
             let claimed =
                 lane.sink.destination.names.claim(folding, directory.as_fd(), &held.path, entry.name);
             if let Err(error) = claimed {
-                return fail(&error);
+                return fail(lane, &held.path, entry, &error);
             }
         }
         if let Some(same_as) = entry.extras.as_deref().and_then(|extras| extras.same_as.as_ref()) {
@@ -184,15 +180,16 @@ impl Unpacker {
             }
             return match note_link(lane, &held.path, entry, same_as)? {
                 Ok(()) => Ok(Outcome::Noted),
-                Err(error) => fail(&error),
+                Err(error) => fail(lane, &held.path, entry, &error),
             };
         }
         let directory = match &held.directory {
             Ok(directory) => directory.as_fd(),
-            Err(error) => return fail(error),
+            Err(error) => return fail(lane, &held.path, entry, error),
         };
-        let place = || place(lane, directory, entry, content);
-        match Replacement::new(lane).place_over(directory, (&held.path, entry.name), place)? {
+        let placed = Replacement::new(lane)
+            .place_over(directory, (&held.path, entry.name), || place(lane, directory, entry, content));
+        match placed? {
             Ok(true) => {
                 lane.note_flags(&held.path, entry.name, entry.metadata.mtime, entry.extras.as_deref())?;
                 Ok(Outcome::Placed)
@@ -200,7 +197,7 @@ impl Unpacker {
             Ok(false) => Ok(Outcome::Lost),
             // The source sends the bundle once more.
             Err(SinkError::Damaged) => Ok(Outcome::Damaged),
-            Err(error) => fail(&error),
+            Err(error) => fail(lane, &held.path, entry, &error),
         }
     }
 }
@@ -273,10 +270,11 @@ impl Done {
             report_digests(lane, table, &self.unrecorded)?;
         }
         let committer = lane.sink.committer()?;
-        match self.unrecorded.is_empty() {
-            true => committer.placed(table, self.places, self.bytes)?,
+        if self.unrecorded.is_empty() {
+            committer.placed(table, self.places, self.bytes)?;
+        } else {
             // Failed entries must not be recorded as done.
-            false => committer.placed(&table_without(table, &self.unrecorded)?, self.places, self.bytes)?,
+            committer.placed(&table_without(table, &self.unrecorded)?, self.places, self.bytes)?;
         }
         Ok(true)
     }
@@ -362,6 +360,16 @@ fn note_link(
     }
     let noted = lane.sink.spools.note_link(directory, entry.name, same_as, entry.metadata.mtime);
     noted.ok_or_else(|| SessionError::Protocol("a name after the end".into()))
+}
+
+/// Reports an entry that can't be placed.
+fn fail(
+    lane: &Lane<'_>,
+    directory: &RelPath,
+    entry: &TableEntry<'_>,
+    error: &SinkError,
+) -> Result<Outcome, SessionError> {
+    lane.fail(failure(lane, directory, entry.name, error)).map(|()| Outcome::Failed)
 }
 
 fn failure(lane: &Lane<'_>, directory: &RelPath, name: &[u8], error: &SinkError) -> EntryFailure {

@@ -87,10 +87,11 @@ impl WriteQueue {
             pass.join(&inbox);
         }
         let thread_count = sizing.threads_for(stream_count, most);
-        assert!(thread_count > 0, "a lane has an I/O thread");
+        let writer_count = sizing.threads_for(used, wanted);
+        assert!(writer_count <= thread_count, "the first writers are among the threads of the lane");
         WriteQueue {
             inbox,
-            writers: Gate::new(sizing.threads_for(used, wanted)),
+            writers: Gate::new(writer_count),
             thread_count,
             stream_count,
             queued_bytes: AtomicU64::new(0),
@@ -110,12 +111,12 @@ impl WriteQueue {
 
     /// Applies the tuner's numbers of streams and writers of all lanes.
     pub(super) fn turn(&self, sizing: &SinkSizing, knobs: Knobs) {
-        let part = |count: u32| (count as usize).div_ceil(sizing.lane_count);
-        let streams = part(knobs.streams).min(self.stream_count);
-        let threads = sizing.threads_for(streams, part(knobs.writers));
+        let streams = (knobs.streams as usize).div_ceil(sizing.lane_count).min(self.stream_count);
+        let writers = (knobs.writers as usize).div_ceil(sizing.lane_count);
+        let threads = sizing.threads_for(streams, writers);
         self.writers.set(threads.min(self.thread_count));
         assert!(self.writers.open_to() <= self.thread_count, "no more threads write than there are");
-        self.inbox.release_many(threads, |inbox| inbox.set_writers(part(knobs.writers)));
+        self.inbox.release_many(threads, |inbox| inbox.set_writers(writers));
     }
 
     /// Blocks the I/O thread `number`, counted from 0, while it is not to work.
@@ -237,8 +238,11 @@ impl WriteQueue {
 
     /// Returns the queues of targets for reports.
     pub(super) fn reports(&self, storage: &SinkStorage) -> Vec<TargetReport> {
-        let label = |id| storage.file_systems().target(id).map(|target| target.label);
-        self.inbox.with(|inbox| target_reports((&inbox.objects, inbox.began.elapsed()), label))
+        self.inbox.with(|inbox| {
+            target_reports((&inbox.objects, inbox.began.elapsed()), |id| {
+                storage.file_systems().target(id).map(|target| target.label)
+            })
+        })
     }
 
     /// Ends all waiting.
@@ -286,12 +290,14 @@ impl Inbox {
         is_sorting: bool,
         pass: Option<Pass>,
     ) -> Inbox {
-        let chosen = || policy(&scheduling.policy, io_threads, Feed::Arriving);
-        let mut objects = match (is_sorting, &pass) {
-            (true, Some(pass)) => TargetQueues::new(pass.guard(chosen())),
-            (true, None) => TargetQueues::new(chosen()),
-            (false, _) => TargetQueues::default(),
-        };
+        let mut objects = TargetQueues::default();
+        if is_sorting {
+            let chosen = policy(&scheduling.policy, io_threads, Feed::Arriving);
+            objects = TargetQueues::new(match &pass {
+                Some(pass) => pass.guard(chosen),
+                None => chosen,
+            });
+        }
         // A source obeys the rate limit of the session, unless it is a client that a daemon limits.
         objects.keep_to(limits.rates);
         Inbox {
@@ -328,8 +334,8 @@ impl Inbox {
         let may_store = self.storing < self.storing_max;
         let end = if may_store { self.ends.pop_front() } else { None };
         let first = end.or_else(|| if self.streams_first { self.take_stream() } else { None });
-        let object = |inbox: &mut Inbox| if may_store { inbox.take_object(now) } else { None };
-        match first.or_else(|| object(self)).or_else(|| self.take_stream()) {
+        let first = first.or_else(|| if may_store { self.take_object(now) } else { None });
+        match first.or_else(|| self.take_stream()) {
             Some(task) => {
                 self.storing += usize::from(!matches!(task, Task::Stream(_)));
                 assert!(

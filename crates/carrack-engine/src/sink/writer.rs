@@ -136,13 +136,14 @@ impl Writer<'_> {
             return Err(SessionError::Protocol("an object in a dry run".into()));
         };
         let (objects, unpacker) = (self.objects, &mut self.unpacker);
-        let store = || match incoming.header.kind {
-            FrameKind::Bundle if lane.sink.spec.part.is_some() => {
-                Err(SessionError::Protocol("whole files where a part of one is copied".into()))
-            }
-            FrameKind::Bundle => unpacker.store(lane, root, incoming).map(|()| None),
-            FrameKind::Object | FrameKind::Control => objects.store(root, incoming),
-        };
-        lane.counters.busy(|| lane.counters.time(Stage::Storage, store))
+        lane.counters.busy(|| {
+            lane.counters.time(Stage::Storage, || match incoming.header.kind {
+                FrameKind::Bundle if lane.sink.spec.part.is_some() => {
+                    Err(SessionError::Protocol("whole files where a part of one is copied".into()))
+                }
+                FrameKind::Bundle => unpacker.store(lane, root, incoming).map(|()| None),
+                FrameKind::Object | FrameKind::Control => objects.store(root, incoming),
+            })
+        })
     }
 }

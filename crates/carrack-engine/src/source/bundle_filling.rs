@@ -61,6 +61,7 @@ pub(super) fn fill(
     assert!(bundle.table_bytes <= filling.slot.len(), "a slot holds the table of a bundle");
     let is_whole = bundle.sections.iter().all(|section| filling.section(section, table).is_continue());
     let (used, taken) = (filling.used, filling.taken);
+    assert!(taken <= bundle.entry_count, "each entry of a bundle is handled once");
     assert!(used + table.len() <= slot.len(), "the table has the room that was planned for it");
     slot[used..used + table.len()].copy_from_slice(table);
     Filled { content_len: used, table_len: table.len(), cut_at: (!is_whole).then_some(taken) }
@@ -181,6 +182,7 @@ impl BundleFilling<'_> {
     ) -> Result<Option<SmallFile>, SourceError> {
         let source = self.lane.source;
         let located = source.tree.locate(directory, held.as_fd(), entry)?;
+        assert!(self.used + self.table_room <= self.slot.len(), "contents leave room for the table");
         let end = self.slot.len() - self.table_room;
         let room = &mut self.slot[self.used..end];
         let mut expected = Expected::from(entry);
@@ -231,33 +233,38 @@ mod tests {
 
     use super::*;
 
+    fn entry(kind: EntryKind) -> Entry {
+        Entry {
+            name: b"name"[..].into(),
+            source_name: None,
+            kind,
+            metadata: Metadata::default(),
+            identity: 1,
+            extras: None,
+        }
+    }
+
+    /// Returns the bytes of a table.
+    fn written(write: impl FnOnce(&mut TableWriter<'_>)) -> usize {
+        let mut table = Vec::new();
+        write(&mut TableWriter::new(&mut table));
+        table.len()
+    }
+
     /// The plan decides what fits into a slot by these bounds, before there is a table.
     #[test]
     fn a_table_is_never_longer_than_planned() {
         let (name, target, metadata) = (b"name", b"../target", Metadata::default());
-        let entry = |kind| Entry {
-            name: name[..].into(),
-            source_name: None,
-            kind,
-            metadata,
-            identity: 1,
-            extras: None,
-        };
         let path = RelPath::new(b"a/b").unwrap();
         let directory = Directory { root_index: 0, source: RelPath::root(), sink: path };
-        let written = |write: &dyn Fn(&mut TableWriter<'_>)| {
-            let mut table = Vec::new();
-            write(&mut TableWriter::new(&mut table));
-            table.len()
-        };
-        let section = written(&|table| table.section(&directory.sink, Some(&metadata)));
-        let file = written(&|table| table.regular(name, 1, &metadata, u64::MAX, Some(&[7; 32])));
-        let link = written(&|table| table.symlink(name, target, &metadata, u64::MAX));
+        let section = written(|table| table.section(&directory.sink, Some(&metadata)));
+        let file = written(|table| table.regular(name, 1, &metadata, u64::MAX, Some(&[7; 32])));
+        let link = written(|table| table.symlink(name, target, &metadata, u64::MAX));
         assert_eq!(section, carrack_plan::section_table_bytes(&directory));
         assert_eq!(file, carrack_plan::entry_table_bytes(&entry(EntryKind::Regular { size: 1 })));
         let link_kind = EntryKind::Symlink { target: target[..].into() };
         assert_eq!(link, carrack_plan::entry_table_bytes(&entry(link_kind)));
-        let special = written(&|table| table.special(name, &Special::Fifo, &metadata, u64::MAX));
+        let special = written(|table| table.special(name, &Special::Fifo, &metadata, u64::MAX));
         assert_eq!(special, carrack_plan::entry_table_bytes(&entry(EntryKind::Special(Special::Fifo))));
     }
 }

@@ -214,11 +214,9 @@ impl Chunks {
     /// objects wait in the send queue instead.
     fn starved_readers(&self, load: &(impl SourceLoad + ?Sized), path_is_slow: bool) -> usize {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let lasts =
-            |since: &mut Option<Instant>| since.get_or_insert_with(Instant::now).elapsed() >= LOOK_AGAIN;
         if path_is_slow {
             // For a moment each object is much to send.
-            if lasts(&mut waiting.for_path) {
+            if waits_long(&mut waiting.for_path) {
                 waiting.for_storage = None;
             }
             return 0;
@@ -226,7 +224,7 @@ impl Chunks {
         waiting.for_path = None;
         // Each question is likely to become work for a reader.
         let starved = load.idle_readers().saturating_sub(self.shared.questions.load(Relaxed));
-        if starved > 0 && lasts(&mut waiting.for_storage) { starved } else { 0 }
+        if starved > 0 && waits_long(&mut waiting.for_storage) { starved } else { 0 }
     }
 
     /// Wakes the feed after work was done.
@@ -280,4 +278,9 @@ impl Chunks {
         self.shared.backlog.close();
         self.feed.close();
     }
+}
+
+/// Returns true if a wait has lasted for a while. The first call begins it.
+fn waits_long(since: &mut Option<Instant>) -> bool {
+    since.get_or_insert_with(Instant::now).elapsed() >= LOOK_AGAIN
 }

@@ -49,7 +49,10 @@ impl Clearing {
 
     /// Notes the end of the first scan.
     pub(super) fn looked(&self) {
-        self.step.with(|step| *step = Step::Looked);
+        self.step.with(|step| {
+            assert!(*step == Step::Looking, "the first scan ends once");
+            *step = Step::Looked;
+        });
     }
 
     /// Returns `Some` after the first scan: true if something could not be read.
@@ -60,7 +63,10 @@ impl Clearing {
 
     /// Notes that the sink has removed the entries.
     pub(super) fn cleared(&self) {
-        self.step.release(|step| *step = Step::Cleared);
+        self.step.release(|step| {
+            assert!(*step == Step::Looked, "the removal follows the first scan");
+            *step = Step::Cleared;
+        });
     }
 
     /// Waits for the removal. Returns false if the session ends.

@@ -88,6 +88,10 @@ fn stall_watch(settings: &Settings) -> StallWatch {
     }
 }
 
+fn never_sent(object: u64) -> SessionError {
+    SessionError::Protocol(format!("object {object} was never sent"))
+}
+
 impl<'a> SourceComm<'a> {
     /// Creates the comm thread's part of the lane at `index`.
     pub(super) fn new(lanes: &'a [Lane<'a>], index: usize) -> SourceComm<'a> {
@@ -143,6 +147,7 @@ impl<'a> SourceComm<'a> {
         assert!(!self.is_over, "a lane ends once");
         self.is_over = true;
         self.lane.source.counts.lane_over();
+        assert!(self.lane.source.counts.lanes_over() <= self.lanes.len(), "each lane ends once");
         self.lanes[0].mail.wake();
     }
 
@@ -174,11 +179,13 @@ impl<'a> SourceComm<'a> {
 
     /// Returns a number that changes with every object sent and every item ended, in any lane.
     fn lanes_done(&self) -> u64 {
-        let done =
-            |lane: &Lane<'_>| lane.in_flight.sent_count().wrapping_sub(lane.backlog.item_count() as u64);
         let looked = self.lane.source.deletion.clearing.as_ref().map_or(0, Clearing::found_count);
-        let answered = self.lane.source.deletion.answered_count().wrapping_add(looked);
-        self.lanes.iter().map(done).fold(answered, u64::wrapping_add)
+        let mut done = self.lane.source.deletion.answered_count().wrapping_add(looked);
+        for lane in self.lanes {
+            let ended = lane.in_flight.sent_count().wrapping_sub(lane.backlog.item_count() as u64);
+            done = done.wrapping_add(ended);
+        }
+        done
     }
 
     /// Tells the sink to make ended chunks durable. Reports about their entries are in the mailbox already,
@@ -246,11 +253,12 @@ impl<'a> SourceComm<'a> {
     /// Counts an existence query. A sink limits its open queries.
     fn one_more_question(&mut self) -> Result<(), SessionError> {
         self.stands_asked += 1;
-        let open = self.stands_asked - self.lane.source.deletion.answered_count();
-        match open <= EXISTENCE_QUESTIONS_MAX as u64 {
-            true => Ok(()),
-            false => Err(SessionError::Protocol("more questions than may be open".into())),
+        let answered = self.lane.source.deletion.answered_count();
+        assert!(answered < self.stands_asked, "an answer follows its question");
+        if self.stands_asked - answered > EXISTENCE_QUESTIONS_MAX as u64 {
+            return Err(SessionError::Protocol("more questions than may be open".into()));
         }
+        Ok(())
     }
 
     /// Reports the placement of the lanes.
@@ -281,8 +289,8 @@ impl<'a> SourceComm<'a> {
 
     fn tell_targets(&self, link: &mut Link) {
         let source = self.lane.source;
-        let of_lane = |lane: &Lane<'_>| lane.read_queue.target_reports(&source.tree.file_systems);
-        let targets = together(self.lanes.iter().map(of_lane));
+        let reports = self.lanes.iter().map(|lane| lane.read_queue.target_reports(&source.tree.file_systems));
+        let targets = together(reports);
         if targets.len() > 1 || source.settings.holds_back() && !targets.is_empty() {
             let event = Event::Targets { side: Side::Source, targets };
             deliver(event, source.observer, |message| link.queue_control(message.to_body()));
@@ -334,7 +342,6 @@ impl<'a> SourceComm<'a> {
     }
 
     fn objects_done(&mut self, done: ObjectsDone) -> Result<(), SessionError> {
-        let unknown = |id: u64| SessionError::Protocol(format!("object {id} was never sent"));
         self.lane.in_flight.note_answered(done.written.len() + done.corrupt.len());
         let mut credits = done.set_aside.len() as u64;
         for id in done.set_aside {
@@ -343,7 +350,7 @@ impl<'a> SourceComm<'a> {
             }
         }
         for id in done.written {
-            let taken = self.lane.take_object(ObjectId(id)).ok_or_else(|| unknown(id))?;
+            let taken = self.lane.take_object(ObjectId(id)).ok_or_else(|| never_sent(id))?;
             credits += taken.credits;
             self.lane.work_answered(taken.sent.work_bytes());
             match taken.sent {
@@ -355,7 +362,7 @@ impl<'a> SourceComm<'a> {
             }
         }
         for id in done.corrupt {
-            let reread = self.lane.reread(ObjectId(id)).ok_or_else(|| unknown(id))?;
+            let reread = self.lane.reread(ObjectId(id)).ok_or_else(|| never_sent(id))?;
             credits += reread.credits;
             self.announcements.extend(reread.announcement);
         }
@@ -497,7 +504,7 @@ impl CommSide for SourceComm<'_> {
                 self.both.sink = counters;
                 self.stall.look(self.flow(), Instant::now())
             }
-            Control::Finished(counters) if self.finish_sent => {
+            Control::Finished(counters) if self.finish_sent && !self.is_over => {
                 self.both.sink = counters;
                 self.says_farewell = self.leads;
                 self.tell_all_done();

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use carrack_model::{Entry, Kept, PartialRange, TransferSpec};
+use carrack_model::{Entry, Kept, TransferSpec};
 
 use super::chunks::Chunks;
 use super::deletion::DeletionProof;
@@ -41,8 +41,10 @@ pub(super) struct SourceContext<'a> {
 impl SourceContext<'_> {
     /// Returns the bytes of an entry to copy.
     pub(super) fn wanted_bytes(&self, entry: &Entry) -> u64 {
-        let of_part = |part: PartialRange| part.range_in(entry.size()).map_or(0, |range| range.len);
-        self.spec.part.map_or(entry.size(), of_part)
+        match self.spec.part {
+            Some(part) => part.range_in(entry.size()).map_or(0, |range| range.len),
+            None => entry.size(),
+        }
     }
 
     /// Returns the end of the copied range in a file of `size` bytes.

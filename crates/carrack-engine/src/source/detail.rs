@@ -13,15 +13,15 @@ use crate::report::FILES_TOLD_MAX;
 
 /// Returns the source's counters with the fill of its queues.
 pub(super) fn with_queues(counters: Counters, lanes: &[Lane<'_>]) -> Counters {
-    let sum = |fill: fn(&Lane<'_>) -> (usize, usize)| {
-        let add = |sum: (u64, u64), (waiting, room)| (sum.0 + waiting as u64, sum.1 + room as u64);
-        lanes.iter().map(fill).fold((0, 0), add)
-    };
-    let (read_waiting, read_room) = sum(|lane| lane.read_queue.room_fill());
-    let (send_waiting, send_room) = sum(|lane| lane.send_queue.fill());
+    let (read_waiting, read_room) = sum(lanes.iter().map(|lane| lane.read_queue.room_fill()));
+    let (send_waiting, send_room) = sum(lanes.iter().map(|lane| lane.send_queue.fill()));
     let bytes_sent = lanes.iter().map(|lane| lane.send_queue.left_bytes()).sum();
     let held_by_rate = lanes.iter().any(|lane| lane.read_queue.is_held_by_rate());
     Counters { bytes_sent, read_waiting, read_room, send_waiting, send_room, held_by_rate, ..counters }
+}
+
+fn sum(fills: impl Iterator<Item = (usize, usize)>) -> (u64, u64) {
+    fills.fold((0, 0), |sum, (waiting, room)| (sum.0 + waiting as u64, sum.1 + room as u64))
 }
 
 /// Returns a report of the source's present state.

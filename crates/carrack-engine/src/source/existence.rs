@@ -57,6 +57,7 @@ impl ExistenceQuery<'_> {
         for index in 0..self.source.tree.roots.len() {
             let Some(beneath) = beneath(&self.source.tree.roots[index], path) else { continue };
             let in_tree = self.in_tree(index, &beneath, names);
+            assert!(in_tree.len() == names.len(), "each tree answers for each name");
             found.iter_mut().zip(in_tree).for_each(|(found, existence)| *found = (*found).max(existence));
         }
         found
@@ -65,7 +66,7 @@ impl ExistenceQuery<'_> {
     /// Returns the existence that follows from the place of whole sources at the sink.
     fn placed(&self, path: &RelPath, name: &[u8]) -> Existence {
         let Ok(place) = path.join(name) else { return Existence::Unknown };
-        let existence = |root: &ScanRoot| match &root.what {
+        let existences = self.source.tree.roots.iter().map(|root| match &root.what {
             RootKind::Tree { sink } if is_within(sink, &place) => Existence::Directory,
             RootKind::Name { sink_directory, .. } if is_within(sink_directory, &place) => {
                 Existence::Directory
@@ -76,8 +77,8 @@ impl ExistenceQuery<'_> {
                 Existence::Entry
             }
             RootKind::Tree { .. } | RootKind::Name { .. } => Existence::Nothing,
-        };
-        self.source.tree.roots.iter().map(existence).max().unwrap_or(Existence::Unknown)
+        });
+        existences.max().unwrap_or(Existence::Unknown)
     }
 
     /// Answers for each name in the directory `path` of one root.
@@ -174,12 +175,8 @@ impl ExistenceQuery<'_> {
 
     /// Returns an empty source among those that share this source's directory at the sink.
     fn empty_source_beside(&self, tree: &ScanRoot) -> Option<usize> {
-        let place = |root: &ScanRoot| match &root.what {
-            RootKind::Tree { sink } => Some(sink.clone()),
-            RootKind::Name { .. } => None,
-        };
         let roots = self.source.tree.roots.iter().enumerate();
-        let mut same = roots.filter(|(_, root)| place(root) == place(tree));
+        let mut same = roots.filter(|(_, root)| directory_at_sink(root) == directory_at_sink(tree));
         same.find(|(index, _)| !self.evidence.record.has_entries(*index)).map(|(index, _)| index)
     }
 
@@ -189,6 +186,14 @@ impl ExistenceQuery<'_> {
         if self.evidence.is_to_be_told(&shown) {
             self.lane.fail_path(shown, kind, detail);
         }
+    }
+}
+
+/// Returns the directory of the sink that a scanned tree becomes.
+fn directory_at_sink(root: &ScanRoot) -> Option<&RelPath> {
+    match &root.what {
+        RootKind::Tree { sink } => Some(sink),
+        RootKind::Name { .. } => None,
     }
 }
 

@@ -67,19 +67,15 @@ pub(super) fn run(lanes: &[Lane<'_>], destination: Option<Identity>) {
         // The sink has removed the entries.
         scan.record = None;
     }
-    let finding = || match &source.chunks {
-        Some(chunks) => feeder.work_in_lane(0, &|| feeder.take_chunks(chunks)),
-        None => scan.run_on(&|i, work| feeder.work_in_lane(i, work), &|found| feeder.found(found)),
-    };
     match &source.offers {
-        None => finding(),
+        None => feeder.find(&scan),
         Some(offers) => thread::scope(|scope| {
             let first = feeder.first();
             first.fault.spawn(scope, first, "carrack-offer", || {
                 let _seat = first.crew.sit(Duty::Io(first.read_queue.threads_at_start()));
                 feeder.take_answers(offers);
             });
-            finding();
+            feeder.find(&scan);
             offers.end(&|message| first.say(message));
         }),
     }
@@ -101,6 +97,14 @@ struct Feeder<'a> {
 }
 
 impl<'a> Feeder<'a> {
+    /// Scans, or takes chunks, to the end.
+    fn find(&self, scan: &Scan) {
+        match &self.source.chunks {
+            Some(chunks) => self.work_in_lane(0, &|| self.take_chunks(chunks)),
+            None => scan.run_on(&|i, work| self.work_in_lane(i, work), &|found| self.found(found)),
+        }
+    }
+
     /// Assigns the scan's threads to lanes. The first thread of each lane runs with its master (N3), the
     /// others with the readers.
     fn work_in_lane(&self, i: usize, work: &dyn Fn()) {
@@ -124,11 +128,10 @@ impl<'a> Feeder<'a> {
             ..*scan
         };
         let first = self.first();
-        let found = |found| {
+        scan.run_on(&|i, work| self.work_in_lane(i, work), &|found| {
             clearing.found(&found);
             if first.is_stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        };
-        scan.run_on(&|i, work| self.work_in_lane(i, work), &found);
+        });
         clearing.looked();
         first.mail.wake();
         clearing.wait()
@@ -238,8 +241,10 @@ impl<'a> Feeder<'a> {
         // A sync skips each part of a file that is sent in parts, and then its end.
         let is_compared = self.source.spec.sync.is_some() && chunk.work != ChunkWork::Discard;
         let is_offered = chunk.is_repeated || is_compared || matches!(part, Some(FilePart::Range(_)));
-        let bytes = || found.iter().flat_map(|section| &section.entries).map(Entry::size).sum();
-        let bytes = part.map_or_else(bytes, |part| part.range().len);
+        let bytes = match part {
+            Some(part) => part.range().len,
+            None => found.iter().flat_map(|section| &section.entries).map(Entry::size).sum(),
+        };
         let asked = (is_offered && self.source.offers.is_some()).then(|| chunks.asked(bytes));
         let mut sections = Vec::new();
         for section in found {
@@ -297,9 +302,11 @@ impl<'a> Feeder<'a> {
                 continue;
             }
             let own = file_system.own_target().id;
-            let bundler = || (Arc::clone(&file_system), self.new_bundler(&file_system));
+            let (_, bundler) = bundlers
+                .entry(own)
+                .or_insert_with(|| (Arc::clone(&file_system), self.new_bundler(&file_system)));
             let mut work = Vec::new();
-            bundlers.entry(own).or_insert_with(bundler).1.add(section, &mut work);
+            bundler.add(section, &mut work);
             work.into_iter().try_for_each(|work| self.queue(&file_system, work, &origin))?;
             last = Some(origin);
         }
@@ -505,10 +512,9 @@ impl<'a> Feeder<'a> {
 
 /// Decodes the sections of a chunk, beneath the first root.
 fn sections_of(chunk: &Chunk) -> Result<Vec<Section>, SessionError> {
-    let broken = |what: &dyn Display| SessionError::refused(format!("a chunk can't be read: {what}"), "");
     let mut sections: Vec<Section> = Vec::new();
     for record in TableReader::new(&chunk.table) {
-        match record.map_err(|error| broken(&error))? {
+        match record.map_err(bad_chunk)? {
             TableRecord::Section { path, metadata, extras } => {
                 let directory = Directory { root_index: 0, source: path.clone(), sink: path };
                 sections.push(Section {
@@ -519,7 +525,7 @@ fn sections_of(chunk: &Chunk) -> Result<Vec<Section>, SessionError> {
                 });
             }
             TableRecord::Entry(entry) => {
-                let section = sections.last_mut().ok_or_else(|| broken(&"an entry in no directory"))?;
+                let section = sections.last_mut().ok_or_else(|| bad_chunk("an entry in no directory"))?;
                 let mut entry = entry.to_entry();
                 entry.source_name = chunk.source_name.as_deref().map(Into::into);
                 section.entries.push(entry);
@@ -527,4 +533,8 @@ fn sections_of(chunk: &Chunk) -> Result<Vec<Section>, SessionError> {
         }
     }
     Ok(sections)
+}
+
+fn bad_chunk(what: impl Display) -> SessionError {
+    SessionError::refused(format!("a chunk can't be read: {what}"), "")
 }

@@ -102,10 +102,8 @@ impl FileOpener<'_> {
         let located = source.tree.locate(directory, held.as_fd(), entry)?;
         let file =
             SourceFile::open(located.as_fd(), located.name(), located.follow, source.settings.source_io)?;
-        match source.tree.has_to_be_found(directory) && file.stamp().ino != entry.identity {
-            true => Err(SourceError::Replaced),
-            false => Ok(file),
-        }
+        let is_other = source.tree.has_to_be_found(directory) && file.stamp().ino != entry.identity;
+        if is_other { Err(SourceError::Replaced) } else { Ok(file) }
     }
 
     /// Queues a file that has become empty: no object would carry it, but a bundle does.
@@ -147,10 +145,11 @@ impl FileOpener<'_> {
         let keeps_stripes = source.spec.stripe == StripeChoice::Preserve;
         let stripes = found.geometry.as_ref().filter(|_| keeps_stripes).and_then(stripes_to_message);
         let own = own_range(source, opening.part, size);
-        let holes = match source.spec.report_digests {
+        let holes = if source.spec.report_digests {
             // The file digest covers all bytes, holes included.
-            true => RangeSet::new(),
-            false => file.holes_within(own.unwrap_or(ByteRange::new(0, size))),
+            RangeSet::new()
+        } else {
+            file.holes_within(own.unwrap_or(ByteRange::new(0, size)))
         };
         let object_bytes = source.tree.object_bytes(&*found.layout, source.spec.slot_bytes);
         Opened { file, opening, size, table, layout: found.layout, object_bytes, stripes, holes }
@@ -201,6 +200,7 @@ impl FileOpener<'_> {
             makes_file: !holes.is_empty() && !holds(&opening, own.unwrap_or(ByteRange::new(0, size))),
         });
         let wanted_bytes = missing.as_ref().map_or(size, RangeSet::covered_bytes);
+        assert!(wanted_bytes <= size, "no more is missing than the file has");
         let holes = ranges_to_message(&holes);
         let large = lane.files.announce(|id| {
             let large = Arc::new(LargeFile::new(id, file, self.target, opening, wanted_bytes));
@@ -217,11 +217,11 @@ impl FileOpener<'_> {
         let cursors = cursor.for_each_target();
         assert!(!cursors.is_empty(), "a file ends when its last cursor does");
         large.expect_cursors(cursors.len());
-        let begun = |cursor: FileCursor| {
+        let begun = cursors.into_iter().map(|cursor| {
             let first = cursor.peek_target().unwrap_or(large.target);
             (first, ReadWork::Cursor(Arc::clone(large), cursor))
-        };
-        self.lane.read_queue.push_begun(cursors.into_iter().map(begun).collect());
+        });
+        self.lane.read_queue.push_begun(begun.collect());
     }
 
     /// Sends ranges again that the sink's storage does not hold as written.

@@ -62,6 +62,7 @@ impl InFlight {
 
     /// Adds an object that is about to be sent.
     pub(super) fn post(&self, object: ObjectId, sent: SentObject) {
+        assert!(object.0 < self.next_id.load(Relaxed), "an object has an id that was given out");
         let before = self.posted().insert(object, Posted { sent, is_set_aside: false });
         assert!(before.is_none(), "each object has an id of its own");
     }
@@ -79,7 +80,8 @@ impl InFlight {
 
     /// Counts an object that will not be sent.
     pub(super) fn withdraw(&self) {
-        self.withdrawn.fetch_add(1, Relaxed);
+        let before = self.withdrawn.fetch_add(1, Relaxed);
+        assert!(before + 1 < self.next_id.load(Relaxed), "each object is withdrawn once");
     }
 
     /// Notes that the sink has put an object on flash, and returns its place. Returns `None` if the sink may

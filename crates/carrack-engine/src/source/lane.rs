@@ -62,6 +62,7 @@ impl<'a> Lane<'a> {
         crew: LaneCrew,
         spills: Vec<Spill<Option<SinkPlace>>>,
     ) -> Result<Lane<'a>, SessionError> {
+        assert!(pool.slot_count() > 0, "an object is read into a slot");
         let spilt_max: usize = spills.iter().map(Spill::slot_count).sum();
         let ready_max =
             if source.sizing.is_memory { READY_MAX_MEMORY } else { pool.slot_count() + spilt_max };
@@ -185,12 +186,12 @@ impl SourceLoad for [Lane<'_>] {
     }
 
     fn idle_readers(&self) -> usize {
-        let idle = |lane: &Lane<'_>| {
+        let counts = self.iter().map(|lane| {
             let is_busy = lane.send_queue.fill().0 > 0 || lane.read_queue.has_work();
             let idle = lane.read_queue.waiter_count().min(lane.read_queue.reader_count());
             if is_busy { 0 } else { idle }
-        };
-        self.iter().map(idle).sum()
+        });
+        counts.sum()
     }
 
     fn object_bytes(&self) -> u64 {

@@ -189,6 +189,7 @@ impl LargeFile {
         if progress.aborted.is_some() {
             return None;
         }
+        assert!(progress.cursors > 0, "a cursor cuts objects until its end");
         let extent = cursor.next()?;
         progress.in_flight += 1;
         Some(extent)
@@ -196,7 +197,9 @@ impl LargeFile {
 
     /// Sets the number of cursors that will cut the file.
     pub(super) fn expect_cursors(&self, count: usize) {
-        self.progress().cursors = count;
+        let mut progress = self.progress();
+        assert!(progress.cursors == 1, "the cursors of a file are counted before one of them ends");
+        progress.cursors = count;
     }
 
     /// Ends a cursor: it was exhausted, or the file is aborted.
@@ -222,7 +225,8 @@ impl LargeFile {
     pub(super) fn confirmed(&self, len: u64) -> NextStep {
         let mut progress = self.progress();
         progress.object_ended();
-        progress.unconfirmed_bytes = progress.unconfirmed_bytes.saturating_sub(len);
+        assert!(len <= progress.unconfirmed_bytes, "each byte is confirmed once");
+        progress.unconfirmed_bytes -= len;
         progress.step()
     }
 
@@ -247,6 +251,7 @@ impl LargeFile {
     pub(super) fn commit(&self) {
         let mut progress = self.progress();
         assert!(progress.cursors == 0 && progress.in_flight == 0, "what is committed is all at the sink");
+        assert!(!progress.is_committed, "a file is committed once");
         progress.is_committed = true;
     }
 
@@ -260,7 +265,10 @@ impl LargeFile {
             progress.aborted.get_or_insert(AbortReason::Reported);
             return Err(progress.step());
         }
-        assert!(progress.in_flight == 0, "a committed file has no object on its way");
+        assert!(
+            progress.cursors == 0 && progress.in_flight == 0,
+            "a committed file has no object on its way"
+        );
         progress.cursors = 1;
         progress.unconfirmed_bytes = bytes;
         Ok(())

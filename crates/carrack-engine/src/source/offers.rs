@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use carrack_machine::Monitor;
 use carrack_model::limits::{CONTROL_BODY_BYTES_MAX, OFFER_ENTRIES_MAX, OFFERS_MAX};
 use carrack_model::{Entry, EntryKind, Extras, RangeSet, Section};
-use carrack_wire::message::{Control, HeldRanges, Offer, Wanted};
+use carrack_wire::message::{Control, Offer, Wanted};
 use carrack_wire::{TableWriter, ranges_from_message};
 
 use super::chunks::{Asked, FilePart, InChunk};
@@ -111,6 +111,7 @@ impl Tray {
         mut write: impl FnMut(TableWriter<'_>, &Entry),
     ) -> Option<Section> {
         let Section { directory, metadata, extras, entries } = section;
+        let was_empty = self.sections.is_empty();
         TableWriter::new(&mut self.table).section(&directory.sink, metadata.as_ref());
         let mut entries = entries.into_iter().peekable();
         let mut taken = Vec::new();
@@ -128,6 +129,7 @@ impl Tray {
             extras: None,
             entries: rest,
         });
+        assert!(!was_empty || !taken.is_empty() || rest.is_none(), "an empty tray has room for any entry");
         assert!(self.table.len() <= TABLE_BYTES_MAX || self.entry_count <= 1, "a message holds each table");
         self.sections.push((Section { directory, metadata, extras, entries: taken }, origin));
         rest
@@ -157,15 +159,15 @@ impl Offers {
         origin: &Origin,
         say: &dyn Fn(Control),
     ) -> ControlFlow<()> {
+        assert!(digests.is_empty() || digests.len() == section.entries.len(), "each entry has its digest");
         let mut digests = digests.into_iter();
         let mut rest = Some(section);
         while let Some(section) = rest {
             let mut tray = self.tray();
-            rest = match self.is_sync {
-                true => {
-                    tray.put(section, origin.clone(), |writer, entry| compared(writer, entry, &mut digests))
-                }
-                false => tray.put(section, origin.clone(), recorded),
+            rest = if self.is_sync {
+                tray.put(section, origin.clone(), |writer, entry| compared(writer, entry, &mut digests))
+            } else {
+                tray.put(section, origin.clone(), recorded)
             };
             let is_full = tray.is_full() || rest.is_some();
             let full = is_full.then(|| std::mem::take(&mut *tray));
@@ -190,7 +192,8 @@ impl Offers {
             let has_room = waiting.trays.len() < OFFERS_MAX;
             let sections = has_room.then(|| sections.take()).flatten()?;
             waiting.newest += 1;
-            waiting.trays.insert(waiting.newest, sections);
+            let before = waiting.trays.insert(waiting.newest, sections);
+            assert!(before.is_none(), "each offer has an id of its own");
             Some(waiting.newest)
         });
         self.answered.with(|answers| answers.open += usize::from(id.is_ok()));
@@ -233,7 +236,10 @@ impl Offers {
     /// Sends the last offer at the end of the scan.
     pub(super) fn end(&self, say: &dyn Fn(Control)) {
         self.flush(say);
-        self.answered.release(|answers| answers.is_ended = true);
+        self.answered.release(|answers| {
+            assert!(!answers.is_ended, "the scan ends once");
+            answers.is_ended = true;
+        });
     }
 
     /// Ends all waiting.
@@ -279,8 +285,8 @@ fn choose(sections: Vec<(Section, Origin)>, wanted: &Wanted) -> Result<Vec<Answe
     if wanted.entries.len() != count.div_ceil(8) {
         return Err(SessionError::Protocol("an answer of another size than its offer".into()));
     }
-    let by_entry = |held: &HeldRanges| (held.entry as usize, held.ranges.clone());
-    let mut held: HashMap<usize, Vec<u64>> = wanted.held.iter().map(by_entry).collect();
+    let mut held: HashMap<usize, Vec<u64>> =
+        wanted.held.iter().map(|held| (held.entry as usize, held.ranges.clone())).collect();
     let mut answers = Vec::with_capacity(sections.len());
     let mut index = 0;
     for (place, (section, origin)) in sections.into_iter().enumerate() {
@@ -309,10 +315,11 @@ fn choose(sections: Vec<(Section, Origin)>, wanted: &Wanted) -> Result<Vec<Answe
             });
         }
     }
-    match held.is_empty() {
-        true => Ok(answers),
-        false => Err(SessionError::Protocol("an answer about an entry that was not offered".into())),
+    assert!(index == count, "each entry has one bit of the answer");
+    if !held.is_empty() {
+        return Err(SessionError::Protocol("an answer about an entry that was not offered".into()));
     }
+    Ok(answers)
 }
 
 #[cfg(test)]
@@ -324,20 +331,27 @@ mod tests {
     fn section(count: usize) -> Section {
         let path = RelPath::root();
         let directory = Arc::new(Directory { root_index: 0, source: path.clone(), sink: path });
-        let entry = |index: usize| Entry {
-            name: format!("f{index}").into_bytes().into(),
-            source_name: None,
-            kind: EntryKind::Regular { size: 100 },
-            metadata: Metadata::default(),
-            identity: index as u64,
-            extras: None,
-        };
         Section {
             directory,
             metadata: Some(Metadata::default()),
             extras: None,
             entries: (0..count).map(entry).collect(),
         }
+    }
+
+    fn entry(index: usize) -> Entry {
+        Entry {
+            name: format!("f{index}").into_bytes().into(),
+            source_name: None,
+            kind: EntryKind::Regular { size: 100 },
+            metadata: Metadata::default(),
+            identity: index as u64,
+            extras: None,
+        }
+    }
+
+    fn whole(mut writer: TableWriter<'_>, entry: &Entry) {
+        writer.whole(entry);
     }
 
     fn wanted(entries: &[u8], held: Vec<HeldRanges>) -> Wanted {
@@ -349,8 +363,8 @@ mod tests {
         let held = vec![HeldRanges { entry: 2, ranges: vec![0, 10, 50, 50] }];
         let answered = choose(vec![(section(9), Origin::scan(7))], &wanted(&[0b0000_0101, 1], held)).unwrap();
         let [answered] = &answered[..] else { panic!() };
-        let names = |entries: &[Entry]| entries.iter().map(|entry| entry.name.clone()).collect::<Vec<_>>();
-        assert_eq!(names(&answered.section.entries), [b"f0"[..].into(), b"f8"[..].into()]);
+        let names: Vec<_> = answered.section.entries.iter().map(|entry| &*entry.name).collect();
+        assert_eq!(names, [b"f0", b"f8"]);
         assert!(answered.section.metadata.is_some() && answered.origin.device == 7);
         let [(entry, ranges)] = &answered.begun[..] else { panic!() };
         assert_eq!((&*entry.name, ranges.covered_bytes()), (&b"f2"[..], 60));
@@ -374,7 +388,6 @@ mod tests {
 
     #[test]
     fn a_tray_takes_what_fits() {
-        let whole = |mut writer: TableWriter<'_>, entry: &Entry| writer.whole(entry);
         let mut tray = Tray::default();
         let mut rest = Some(section(OFFER_ENTRIES_MAX + 10));
         rest = tray.put(rest.take().unwrap(), Origin::scan(7), whole);
@@ -388,9 +401,9 @@ mod tests {
     #[test]
     fn a_tray_never_has_more_than_a_message() {
         let value = vec![7; 60 << 10];
-        let attribute = |name: &[u8]| Attribute { name: name.into(), value: value.clone().into() };
-        let extras =
-            Extras { attributes: vec![attribute(b"user.a"), attribute(b"user.b")], ..Extras::default() };
+        let attributes = [b"user.a", b"user.b"]
+            .map(|name| Attribute { name: name[..].into(), value: value.clone().into() });
+        let extras = Extras { attributes: attributes.into(), ..Extras::default() };
         let mut heavy = section(5);
         heavy.entries.iter_mut().for_each(|entry| entry.extras = Some(Box::new(extras.clone())));
         let mut rest = Some(heavy);

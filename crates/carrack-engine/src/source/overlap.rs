@@ -19,8 +19,8 @@ const DETAIL: &str =
 
 /// Returns true if two sources may have entries for one place.
 pub(super) fn are_merged(roots: &[ScanRoot]) -> bool {
-    let is_whole = |root: &ScanRoot| matches!(&root.what, RootKind::Tree { sink } if sink.is_root());
-    roots.len() > 1 && roots.iter().any(is_whole)
+    roots.len() > 1
+        && roots.iter().any(|root| matches!(&root.what, RootKind::Tree { sink } if sink.is_root()))
 }
 
 impl Lane<'_> {

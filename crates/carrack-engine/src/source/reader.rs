@@ -107,12 +107,15 @@ impl Reader<'_> {
 
     fn lease(&self) -> Result<Slot, SessionError> {
         let lane = self.lane;
-        let wait = || {
-            lane.spills.iter().for_each(Spill::ring);
-            lane.pool.lease()
-        };
-        let lease = || lane.pool.try_lease().map_or_else(wait, Ok);
-        let leased = lane.counters.time(Stage::Blocked, lease);
+        let leased = lane.counters.time(Stage::Blocked, || {
+            lane.pool.try_lease().map_or_else(
+                || {
+                    lane.spills.iter().for_each(Spill::ring);
+                    lane.pool.lease()
+                },
+                Ok,
+            )
+        });
         leased.map_err(|_| SessionError::PeerGone)
     }
 

@@ -70,9 +70,10 @@ impl SendQueue {
         let sends_extents = endpoint_count > 0 && endpoints.iter().all(|endpoint| endpoint.sends_extents());
         let seals = endpoints.iter().any(|endpoint| endpoint.seals());
         let gauges = endpoints.iter().filter_map(|endpoint| endpoint.gauge()).collect();
+        assert!(ready_max > 0, "an object may be ready before readers wait");
         let credits = credits.into();
-        let numbered = |(number, endpoint)| Numbered { number, endpoint };
-        let idle = endpoints.into_iter().enumerate().map(numbered).collect();
+        let numbered = endpoints.into_iter().enumerate();
+        let idle = numbered.map(|(number, endpoint)| Numbered { number, endpoint }).collect();
         let (first, ready) = Default::default();
         let state = State { first, ready, ready_max, idle, used, credits, left_bytes: 0, is_finished: false };
         let leftovers = Monitor::new(false);
@@ -265,10 +266,9 @@ impl State {
     }
 
     fn departure(&mut self, home: &mut Home) -> Option<Departure> {
-        let is_used = |idle: &Numbered| idle.number < self.used;
-        let is_home = |idle: &Numbered| Some(idle.number) == home.0 && is_used(idle);
-        let last = self.idle.iter().rposition(is_used)?;
-        let place = self.idle.iter().position(is_home).unwrap_or(last);
+        let last = self.idle.iter().rposition(|idle| idle.number < self.used)?;
+        let home_number = home.0.filter(|number| *number < self.used);
+        let place = self.idle.iter().position(|idle| Some(idle.number) == home_number).unwrap_or(last);
         let outgoing = self.ready_object()?;
         let endpoint = self.idle.swap_remove(place);
         home.0 = Some(endpoint.number);

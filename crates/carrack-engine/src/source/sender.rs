@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use carrack_transport::{Outgoing, Patience, Payload, SendState};
 
 use super::lane::Lane;
-use super::send_queue::{Departure, Home};
+use super::send_queue::{Departure, Home, Numbered};
 use super::work::SentObject;
 use crate::counters::Stage;
 use crate::error::SessionError;
@@ -30,8 +30,9 @@ impl<'a> Sender<'a> {
         self.lane.in_flight.post(outgoing.header.object, sent);
         let lane = self.lane;
         lane.counters.bytes_read.fetch_add(outgoing.header.body_len.into(), Relaxed);
-        let bring = || lane.send_queue.bring(outgoing, &mut self.home, || lane.mail.wake());
-        let brought = lane.counters.time(Stage::Blocked, bring);
+        let brought = lane
+            .counters
+            .time(Stage::Blocked, || lane.send_queue.bring(outgoing, &mut self.home, || lane.mail.wake()));
         let departure = brought.map_err(|_| SessionError::PeerGone)?;
         lane.spills.iter().for_each(Spill::something_waits);
         lane.counters.time(Stage::Network, || drive(lane, departure))
@@ -57,20 +58,27 @@ pub(super) fn drive(lane: &Lane<'_>, mut departure: Option<Departure>) -> Result
         // An idle endpoint takes an object; that is what idle means.
         let refused = endpoint.endpoint.post(outgoing).is_err();
         debug_assert!(!refused);
-        let mut send = || {
-            while endpoint.endpoint.advance(Patience::Brief)? == SendState::Busy {
-                if lane.is_stopped() {
-                    return Ok(false);
-                }
-            }
-            Ok::<bool, SessionError>(true)
-        };
         // The kernel reads the file while it sends, and may wait for storage.
-        if !(if is_in_file { lane.counters.busy(send) } else { send() })? {
+        let is_sent = if is_in_file {
+            lane.counters.busy(|| send(lane, &mut endpoint))?
+        } else {
+            send(lane, &mut endpoint)?
+        };
+        if !is_sent {
             return Ok(());
         }
         lane.departed(departing_bytes);
         departure = lane.send_queue.next_for(endpoint);
     }
     Ok(())
+}
+
+/// Sends the endpoint's object. Returns false if the session ends before.
+fn send(lane: &Lane<'_>, endpoint: &mut Numbered) -> Result<bool, SessionError> {
+    while endpoint.endpoint.advance(Patience::Brief)? == SendState::Busy {
+        if lane.is_stopped() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }

@@ -97,30 +97,32 @@ impl SourceTree {
     /// Returns the digests of a section's files. Unreadable files have none, and fail when they are sent.
     pub(super) fn digests(&self, section: &Section) -> Vec<Option<[u8; 32]>> {
         let Ok(held) = self.open_directory(&section.directory) else { return Vec::new() };
-        let digest = |entry: &Entry| match entry.kind {
+        let digests = section.entries.iter().map(|entry| match entry.kind {
             EntryKind::Regular { .. } => {
                 let located = self.locate(&section.directory, held.as_fd(), entry).ok()?;
                 digest_of(located.as_fd(), located.name(), located.follow).ok()
             }
             EntryKind::Symlink { .. } | EntryKind::Special(_) => None,
-        };
-        section.entries.iter().map(digest).collect()
+        });
+        digests.collect()
     }
 
     /// Returns the directories of the sink that the scanned trees become.
     pub(super) fn directories_at_sink(&self) -> BTreeSet<Vec<u8>> {
-        let sink = |root: &ScanRoot| match &root.what {
+        let directories = self.roots.iter().filter_map(|root| match &root.what {
             RootKind::Tree { sink } => Some(sink.as_bytes().to_vec()),
             RootKind::Name { .. } => None,
-        };
-        self.roots.iter().filter_map(sink).collect()
+        });
+        directories.collect()
     }
 
     /// Returns the size of the objects of a file: the preference of its target, at most a slot. Both are
     /// powers of two.
     pub(super) fn object_bytes(&self, layout: &dyn Layout, slot_bytes: u32) -> u64 {
         let first = layout.targets().first().and_then(|id| self.file_systems.target(*id));
-        u64::from(first.map_or(slot_bytes, |target| target.object_bytes.min(slot_bytes)))
+        let bytes = first.map_or(slot_bytes, |target| target.object_bytes.min(slot_bytes));
+        assert!(bytes > 0, "an object has bytes");
+        u64::from(bytes)
     }
 }
 

@@ -181,10 +181,10 @@ impl<'a> Tuning<'a> {
     /// Gives every lane its part of the chosen values, at least one of each. Returns new settings for the
     /// sink.
     fn turn(&mut self, values: PerKnob<u32>) -> Option<Knobs> {
-        let part = |value: u32| (value as usize).div_ceil(self.lanes.len());
-        let streams = part(values.streams);
+        let lane_count = self.lanes.len();
+        let streams = (values.streams as usize).div_ceil(lane_count);
         // One for each connection: a sending thread keeps its connection until the object is out.
-        let readers = part(values.readers).max(streams);
+        let readers = (values.readers as usize).div_ceil(lane_count).max(streams);
         for lane in self.lanes {
             lane.read_queue.set_readers(readers);
             lane.send_queue.use_endpoints(streams);
@@ -194,15 +194,17 @@ impl<'a> Tuning<'a> {
     }
 }
 
+fn number(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
 /// Returns the range of each setting. The user's choices are fixed.
 fn ranges(lanes: &[Lane<'_>], sink: &Counters) -> PerKnob<KnobRange> {
     let source = lanes[0].source;
-    let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-    let of_all = |count: fn(&Lane<'_>) -> usize| number(lanes.iter().map(count).sum());
-    let opened = of_all(|lane| lane.send_queue.endpoint_count);
+    let opened = number(lanes.iter().map(|lane| lane.send_queue.endpoint_count).sum());
     let stock = Stock {
         lanes: number(lanes.len()),
-        readers_at_start: of_all(|lane| lane.read_queue.threads_at_start()),
+        readers_at_start: number(lanes.iter().map(|lane| lane.read_queue.threads_at_start()).sum()),
         threads: number(
             lanes.iter().map(|lane| source.sizing.lane(lane.send_queue.endpoint_count).thread_count).sum(),
         ),
@@ -257,6 +259,7 @@ impl Stock {
     }
 
     fn streams(&self) -> KnobRange {
+        assert!(self.streams_at_start <= self.streams_opened, "no more connections are used than opened");
         // On a near path a stream from memory is as fast as the core that drives it.
         let is_of_cores = self.is_memory && self.is_near;
         let most =

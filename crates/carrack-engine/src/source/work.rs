@@ -97,6 +97,7 @@ impl SentObject {
 impl BundleWork {
     /// Splits off the entries from this index on.
     pub(super) fn split_off(&mut self, at: usize) -> BundleWork {
+        assert!(at <= self.bundle.entry_count, "a bundle is split at one of its entries");
         BundleWork {
             bundle: self.bundle.split_off(at),
             attempts: self.attempts,

@@ -30,7 +30,6 @@ use carrack_machine::{
 };
 use carrack_model::limits::SPILLED_OBJECTS_MAX;
 use carrack_plan::{SpillGate, SpillVerdict};
-use carrack_wire::FrameHeader;
 use twox_hash::XxHash3_128;
 
 use crate::error::SessionError;
@@ -72,8 +71,8 @@ pub(crate) fn spills<P: Copy + Eq + Hash>(
     let directories = &parts(directories, lanes.len());
     let budget = settings.budget.map_or(u64::MAX, |budget| budget / directories.len().max(1) as u64);
     let files = SysFiles::here();
-    let node = |at: &SpillDirectory| node_of_directory(&files, &at.directory);
-    let nodes: Vec<Option<u32>> = directories.iter().map(node).collect();
+    let nodes: Vec<Option<u32>> =
+        directories.iter().map(|at| node_of_directory(&files, &at.directory)).collect();
     let most = (SPILLED_OBJECTS_MAX / directories.len().max(1) * slot_bytes) as u64;
     for (at, lane) in directories.iter().zip(deal(&nodes, lanes)) {
         let at = SpillDirectory { bytes: at.bytes.min(most), ..at.clone() };
@@ -89,8 +88,11 @@ pub(crate) fn spills<P: Copy + Eq + Hash>(
 /// Splits each directory into equal parts, so that every lane gets one.
 fn parts(directories: &[SpillDirectory], lanes: usize) -> Vec<SpillDirectory> {
     let count = lanes.div_ceil(directories.len().max(1)).max(1);
-    let part = |at: &SpillDirectory| SpillDirectory { bytes: at.bytes / count as u64, ..at.clone() };
-    directories.iter().flat_map(|at| std::iter::repeat_n(part(at), count)).collect()
+    let parts = directories.iter().flat_map(|at| {
+        let part = SpillDirectory { bytes: at.bytes / count as u64, ..at.clone() };
+        std::iter::repeat_n(part, count)
+    });
+    parts.collect()
 }
 
 impl<P: Copy + Eq + Hash> Spill<P> {
@@ -197,9 +199,9 @@ impl<P: Copy + Eq + Hash> Spill<P> {
     }
 
     fn await_look(&self, watch: &Watch) -> Result<(), Closed> {
-        self.bell.take_timed(|is_rung| match std::mem::take(is_rung) || watch.is_due() {
-            true => Attempt::Done(()),
-            false => Attempt::Until(watch.due()),
+        self.bell.take_timed(|is_rung| {
+            let is_due = std::mem::take(is_rung) || watch.is_due();
+            if is_due { Attempt::Done(()) } else { Attempt::Until(watch.due()) }
         })
     }
 
@@ -208,9 +210,10 @@ impl<P: Copy + Eq + Hash> Spill<P> {
         let Some(record) = self.log.take() else { return Ok(false) };
         self.shelf.with(Shelf::expect);
         let room = TABLE_BYTES_MAX.saturating_sub(self.table_bytes.load(Relaxed));
-        let fit = |header: &FrameHeader| u64::from(header.table_len) <= room;
-        let Some((place, header, slot)) = side.take_youngest(&fit) else { return Ok(false) };
+        let youngest = side.take_youngest(&|header| u64::from(header.table_len) <= room);
+        let Some((place, header, slot)) = youngest else { return Ok(false) };
         let len = header.body_len as usize;
+        assert!(len <= slot.bytes().len(), "an object lies in its slot");
         let began = Instant::now();
         let is_paid = gate.spend(len as u64);
         let written = if is_paid { record.write(slot.bytes(), len) } else { Ok(()) };
@@ -239,7 +242,8 @@ impl<P: Copy + Eq + Hash> Spill<P> {
             let Held { place, header, record, sum } = held;
             let len = header.body_len as usize;
             let read = record.read(slot.bytes_mut(), len);
-            self.table_bytes.fetch_sub(header.table_len.into(), Relaxed);
+            let table_bytes = self.table_bytes.fetch_sub(header.table_len.into(), Relaxed);
+            assert!(table_bytes >= header.table_len.into(), "each table on flash is counted");
             if read.is_err() || XxHash3_128::oneshot(&slot.bytes()[..len]) != sum {
                 self.tell(side, "an object was lost, and is read again");
                 side.lost(header.object);
@@ -259,13 +263,14 @@ impl<P: Copy + Eq + Hash> Spill<P> {
 mod tests {
     use super::*;
 
+    fn bytes(directories: &[SpillDirectory], lanes: usize) -> Vec<u64> {
+        parts(directories, lanes).iter().map(|part| part.bytes).collect()
+    }
+
     #[test]
     fn every_lane_has_a_part_of_what_there_is() {
-        let at = |name: &str, bytes| SpillDirectory { directory: name.into(), bytes };
-        let bytes = |directories: &[SpillDirectory], lanes| -> Vec<u64> {
-            parts(directories, lanes).iter().map(|part| part.bytes).collect()
-        };
-        let (one, two) = (at("/a", 12), at("/b", 6));
+        let [one, two] =
+            [("/a", 12), ("/b", 6)].map(|(name, bytes)| SpillDirectory { directory: name.into(), bytes });
         assert_eq!(bytes(&[], 2), [0; 0]);
         assert_eq!(bytes(std::slice::from_ref(&one), 1), [12]);
         assert_eq!(bytes(std::slice::from_ref(&one), 3), [4, 4, 4]);

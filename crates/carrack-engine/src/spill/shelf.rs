@@ -64,15 +64,18 @@ impl<P: Copy + Eq + Hash> Shelf<P> {
             return None;
         }
         let waiting = self.by_place.iter().filter(|(place, _)| side.has_room(**place));
-        let first = |(place, held): (&P, &VecDeque<(u64, Held<P>)>)| Some((held.front()?.0, *place));
-        let (_, place) = waiting.filter_map(first).min_by_key(|(turn, _)| *turn)?;
+        let turns = waiting.filter_map(|(place, held)| Some((held.front()?.0, *place)));
+        let (_, place) = turns.min_by_key(|(turn, _)| *turn)?;
         let held = self.by_place.get_mut(&place)?;
         let (_, oldest) = held.pop_front()?;
         if held.is_empty() {
             self.by_place.remove(&place);
         }
+        let body_bytes = u64::from(oldest.header.body_len);
+        assert!(self.count > 0 && self.bytes >= body_bytes, "each object on flash is counted");
         self.count -= 1;
-        self.bytes -= u64::from(oldest.header.body_len);
+        self.bytes -= body_bytes;
+        assert!((self.count == 0) == self.by_place.is_empty(), "a place without objects is forgotten");
         self.may_return -= 1;
         side.departs(place);
         Some(oldest)

@@ -48,6 +48,8 @@ impl Watch {
             return None;
         }
         let moved = side.moved();
+        let is_later = moved.came >= self.moved.came && moved.went >= self.moved.went;
+        assert!(is_later, "bytes that were moved stay counted");
         let window = SpillWindow {
             span: now - self.began,
             read_bytes: moved.came - self.moved.came,

@@ -350,6 +350,7 @@ impl Run<'_, '_> {
     fn hear_walked(&mut self) -> Result<(), SessionError> {
         let Feed::Walk { of, asked, is_over } = &mut self.feed else { return Err(SessionError::Internal) };
         let side = *of;
+        assert!(*asked > 0, "an answer follows its question");
         *asked -= 1;
         let walked = match side {
             Side::Source => self.source.as_mut().ok_or(SessionError::Internal)?.walked()?,
@@ -473,7 +474,8 @@ impl Run<'_, '_> {
 
     /// Compares a file in pieces to find the differing ranges.
     fn compare_pieces(&mut self, directory: &RelPath, item: Item) {
-        self.files.insert(self.next_file, FileCheck::new(directory.clone(), item));
+        let before = self.files.insert(self.next_file, FileCheck::new(directory.clone(), item));
+        assert!(before.is_none(), "each file has a number of its own");
         self.waiting.push_back(Step::Ranges(self.next_file));
         self.next_file += 1;
     }
@@ -551,10 +553,11 @@ impl Run<'_, '_> {
 
     fn differs(&mut self, directory: &RelPath, item: &Item, what: Difference) {
         let path = self.path_at_sink(directory, &item.name);
-        match item.is_told {
+        if item.is_told {
             // The difference of its metadata was counted.
-            true => (self.all.told)(Finding { path, what }),
-            false => self.tell(path, what),
+            (self.all.told)(Finding { path, what });
+        } else {
+            self.tell(path, what);
         }
     }
 
@@ -606,20 +609,20 @@ fn is_directory(sight: Option<&Sight>) -> bool {
 /// Returns the range of a part in the source's file.
 fn part_of(here: &Sight, part: PartialRange, shown: &[u8]) -> Result<ByteRange, SessionError> {
     let shown = escape(shown);
-    let hint = "name one regular file that has that part, or leave --offset and --length out";
-    let refused = |message: String| Err(SessionError::refused(message, hint));
-    match &here.standing {
-        Standing::Is(BrowsedKind::File) => match part.range_in(here.size) {
-            Some(range) => Ok(range),
-            None => {
-                let (size, offset) = (here.size, part.offset);
-                refused(format!("{shown} has {size} bytes, and the part would begin at byte {offset}"))
+    let message = match &here.standing {
+        Standing::Is(BrowsedKind::File) => {
+            if let Some(range) = part.range_in(here.size) {
+                return Ok(range);
             }
-        },
-        Standing::Nothing => refused(format!("{shown}: there is no such file")),
-        Standing::Unreadable(detail) => refused(format!("{shown}: {detail}")),
-        Standing::Is(_) => refused(format!("{shown} is no regular file, and a part is of one")),
-    }
+            let (size, offset) = (here.size, part.offset);
+            format!("{shown} has {size} bytes, and the part would begin at byte {offset}")
+        }
+        Standing::Nothing => format!("{shown}: there is no such file"),
+        Standing::Unreadable(detail) => format!("{shown}: {detail}"),
+        Standing::Is(_) => format!("{shown} is no regular file, and a part is of one"),
+    };
+    let hint = "name one regular file that has that part, or leave --offset and --length out";
+    Err(SessionError::refused(message, hint))
 }
 
 fn walk_on(beneath: RelPath) -> Question {

@@ -81,6 +81,7 @@ impl FileCheck {
 
     /// Counts an answer.
     pub(super) fn answered(&mut self) {
+        assert!(self.open_count > 0, "an answer follows its question");
         self.open_count -= 1;
     }
 

@@ -57,13 +57,13 @@ pub(super) fn judge_part(source: &Sight, sink: &Sight, end: u64) -> Verdict {
 /// Returns the difference for an entry that the sink does not have. A copy skips devices, pipes and sockets
 /// by default.
 fn missing(kind: BrowsedKind) -> Difference {
-    let skipped = |what: &str| Difference::Skipped { what: what.into() };
-    match kind {
-        BrowsedKind::Pipe => skipped("a named pipe"),
-        BrowsedKind::Socket => skipped("a socket"),
-        BrowsedKind::Device => skipped("a device"),
-        _ => Difference::Missing,
-    }
+    let what = match kind {
+        BrowsedKind::Pipe => "a named pipe",
+        BrowsedKind::Socket => "a socket",
+        BrowsedKind::Device => "a device",
+        _ => return Difference::Missing,
+    };
+    Difference::Skipped { what: what.into() }
 }
 
 /// An end that does not send the number of a device is assumed to have the same device.
@@ -116,12 +116,15 @@ mod tests {
         Sight { size, digest, ..Sight::without_facts(Standing::Is(kind)) }
     }
 
+    fn device(special: Option<Special>) -> Sight {
+        Sight { special, ..sight(BrowsedKind::Device, 0, None) }
+    }
+
     #[test]
     fn devices_are_the_same_by_kind_and_numbers() {
-        let device = |special| Sight { special, ..sight(BrowsedKind::Device, 0, None) };
-        let number = |minor| DeviceNumber { major: 1, minor };
-        let null = Some(Special::CharacterDevice(number(3)));
-        for other in [Some(Special::CharacterDevice(number(5))), Some(Special::BlockDevice(number(3)))] {
+        let (three, five) = (DeviceNumber { major: 1, minor: 3 }, DeviceNumber { major: 1, minor: 5 });
+        let null = Some(Special::CharacterDevice(three));
+        for other in [Some(Special::CharacterDevice(five)), Some(Special::BlockDevice(three))] {
             assert_eq!(judge(&device(null), &device(other)), Verdict::Differs(Difference::Device));
         }
         for same in [null, None] {
@@ -151,13 +154,13 @@ mod tests {
     fn two_looks_say_what_to_do() {
         let unreadable = Sight::without_facts(Standing::Unreadable("no".into()));
         let file = sight(File, 7, None);
-        let kind = |source, sink| Difference::Kind { source, sink };
+        let kind = Difference::Kind { source: File, sink: Directory };
         for (source, sink, verdict) in [
             (&file, &file, Verdict::Read),
             (&sight(File, 0, None), &sight(File, 0, None), Verdict::Equal),
             (&file, &sight(File, 8, None), Verdict::Differs(Difference::Size { source: 7, sink: 8 })),
             (&file, &nothing(), Verdict::Differs(Difference::Missing)),
-            (&file, &sight(Directory, 0, None), Verdict::Differs(kind(File, Directory))),
+            (&file, &sight(Directory, 0, None), Verdict::Differs(kind)),
             (&sight(Directory, 0, None), &sight(Directory, 0, None), Verdict::Equal),
             (&sight(Symlink, 0, Some(1)), &sight(Symlink, 0, Some(1)), Verdict::Equal),
             (&sight(Symlink, 0, Some(1)), &sight(Symlink, 0, Some(2)), Verdict::Differs(Difference::Link)),

@@ -189,6 +189,7 @@ impl Store {
     }
 
     fn append(&mut self, keys: &[u128]) -> io::Result<()> {
+        assert!(keys.len() <= BLOCK_KEYS_MAX, "the next run can read each block");
         let count = (keys.len() as u32).to_le_bytes();
         let mut hasher = blake3::Hasher::new();
         hasher.update(&count);
@@ -213,10 +214,8 @@ impl Store {
 
     fn add(&mut self, key: u128) -> io::Result<()> {
         self.waiting.push(key);
-        match self.waiting.len() >= WAITING_KEYS_MAX || self.written_at.elapsed() >= WAITING {
-            true => self.write_waiting(),
-            false => Ok(()),
-        }
+        let is_due = self.waiting.len() >= WAITING_KEYS_MAX || self.written_at.elapsed() >= WAITING;
+        if is_due { self.write_waiting() } else { Ok(()) }
     }
 
     fn write_waiting(&mut self) -> io::Result<()> {
@@ -233,6 +232,7 @@ impl Block {
             return Ok(false);
         };
         let first = fence * FENCE_KEYS;
+        assert!(first < self.count, "each fence is a key of its block");
         let count = FENCE_KEYS.min(self.count - first);
         let mut bytes = [0; FENCE_KEYS * KEY_BYTES];
         let bytes = &mut bytes[..count * KEY_BYTES];

@@ -7,7 +7,7 @@ use std::collections::hash_map::Entry;
 use carrack_model::{Account, Fidelity, FileFlags, Kept, ModifyWindow, Side, Timestamp};
 use carrack_storage::{BrowsedKind, are_within, may_be_stored};
 
-use crate::examine::{AttributeDigest, SeenMetadata, Sight, Standing};
+use crate::examine::{ATTRIBUTE_DIGEST_BYTES, AttributeDigest, SeenMetadata, Sight, Standing};
 
 /// A file whose storage lacks less than this of its size counts as one without holes: the least that a copy
 /// keeps of a large file.
@@ -164,12 +164,12 @@ impl Pair<'_> {
         let (source, sink) = (self.source.metadata.mtime, self.sink.metadata.mtime);
         let Fidelity { omit_times, omit_dir_times, .. } = self.checks.fidelity;
         let is_omitted = omit_times || omit_dir_times && self.kind == BrowsedKind::Directory;
-        let is_stored = || may_be_stored(source, sink, self.sink.time_unit_ns);
+        let is_stored = may_be_stored(source, sink, self.sink.time_unit_ns);
         let is_same = source == sink
             || match self.checks.window {
                 ModifyWindow::Exact => false,
-                ModifyWindow::Stored => is_stored(),
-                ModifyWindow::Within { nanoseconds } => are_within(source, sink, nanoseconds) || is_stored(),
+                ModifyWindow::Stored => is_stored,
+                ModifyWindow::Within { nanoseconds } => are_within(source, sink, nanoseconds) || is_stored,
             };
         (!is_omitted && !is_same).then_some(MetadataDifference::Time { source, sink })
     }
@@ -204,15 +204,13 @@ impl Pair<'_> {
         if let Some(unread) = unread {
             return vec![unread];
         }
-        let value = |all: &[AttributeDigest], name: &[u8]| {
-            all.iter().find(|other| *other.name == *name).map(|other| other.digest)
-        };
         let names = self.source.attributes.iter().chain(&self.sink.attributes).map(|told| &*told.name);
         let mut names: Vec<&[u8]> = names.filter(|name| self.can_be_compared(name)).collect();
         names.sort_unstable();
         names.dedup();
         let differs = names.into_iter().filter_map(|name| {
-            let (source, sink) = (value(&self.source.attributes, name), value(&self.sink.attributes, name));
+            let (source, sink) =
+                (digest_in(&self.source.attributes, name), digest_in(&self.sink.attributes, name));
             // The destination's system sets some attributes itself.
             let is_its_own = source.is_none() && is_privileged(name);
             (source != sink && !is_its_own).then(|| MetadataDifference::Attribute {
@@ -237,6 +235,10 @@ impl Pair<'_> {
         let are_filled = self.checks.holes && source >= HOLES_BYTES_MIN && sink < source / 2;
         are_filled.then_some(MetadataDifference::Holes { source, sink })
     }
+}
+
+fn digest_in(attributes: &[AttributeDigest], name: &[u8]) -> Option<[u8; ATTRIBUTE_DIGEST_BYTES]> {
+    attributes.iter().find(|other| *other.name == *name).map(|other| other.digest)
 }
 
 fn is_privileged(name: &[u8]) -> bool {

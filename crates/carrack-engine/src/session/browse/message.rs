@@ -53,7 +53,7 @@ pub(super) fn to_browsing(message: &Browse) -> Result<Browsing, SessionError> {
 }
 
 pub(super) fn of_entries(entries: Vec<Browsed>) -> Entries {
-    let of = |entry: Browsed| BrowsedEntry {
+    let entries = entries.into_iter().map(|entry| BrowsedEntry {
         kind: KINDS.iter().find(|(_, kind)| *kind == entry.kind).map_or(0, |(code, _)| *code),
         name: entry.name.into(),
         size: entry.size,
@@ -62,17 +62,17 @@ pub(super) fn of_entries(entries: Vec<Browsed>) -> Entries {
         mode: entry.mode,
         uid: entry.uid,
         gid: entry.gid,
-    };
-    Entries { entries: entries.into_iter().map(of).collect() }
+    });
+    Entries { entries: entries.collect() }
 }
 
 pub(super) fn of_exports(names: &[String]) -> Entries {
-    let of = |name: &String| BrowsedEntry {
+    let entries = names.iter().map(|name| BrowsedEntry {
         name: name.clone().into_bytes(),
         kind: EXPORT,
         ..BrowsedEntry::default()
-    };
-    Entries { entries: names.iter().map(of).collect() }
+    });
+    Entries { entries: entries.collect() }
 }
 
 /// Decodes an entry. `asked` decides if it is valid: only the entry of [`Operation::Stat`] may lack a name.

@@ -22,6 +22,18 @@ const UNREADABLE: u32 = carrack_model::FailureKind::Unreadable as u32;
 /// `Failure.kind` of an entry that can't be removed.
 const WRITE_ERROR: u32 = carrack_model::FailureKind::WriteError as u32;
 
+/// Returns the request to the access policy.
+fn request_of(wanted: &Browse, operation: Operation) -> Request<'_> {
+    Request {
+        deed: deed(operation),
+        paths: vec![&wanted.path],
+        token: &wanted.token,
+        protection: None,
+        spec: None,
+        settings: Settings::default(),
+    }
+}
+
 /// Serves one initiator to the end. Returns the number of entries that failed. Errors have not been sent to
 /// the initiator yet.
 pub(in crate::session) fn answer(
@@ -30,23 +42,15 @@ pub(in crate::session) fn answer(
     wanted: &Browse,
 ) -> Result<u64, SessionError> {
     let browsing = to_browsing(wanted)?;
-    let request = || Request {
-        deed: deed(browsing.operation),
-        paths: vec![&wanted.path],
-        token: &wanted.token,
-        protection: None,
-        spec: None,
-        settings: Settings::default(),
-    };
     let mut telling =
         Telling { link, asked: &wanted.path, own: Vec::new(), patience: PATIENCE, broken: None };
     let exports = match browsing.operation {
-        Operation::List if is_top(&wanted.path) => house.exports(&request())?,
+        Operation::List if is_top(&wanted.path) => house.exports(&request_of(wanted, browsing.operation))?,
         _ => None,
     };
     let summary = match exports {
         Some(names) => telling.tell_exports(&names),
-        None => telling.tell_all(house.admit(request())?, browsing.operation)?,
+        None => telling.tell_all(house.admit(request_of(wanted, browsing.operation))?, browsing.operation)?,
     };
     if let Some(error) = telling.broken {
         return Err(error);
@@ -118,9 +122,10 @@ impl Telling<'_> {
 
     /// Sends a message before the next one is made: the work is as fast as the initiator reads.
     fn say(&mut self, message: Control) -> ControlFlow<()> {
-        let said = match self.link.is_interrupted() {
-            true => Err(SessionError::Interrupted),
-            false => say_within(self.link, message, self.patience),
+        let said = if self.link.is_interrupted() {
+            Err(SessionError::Interrupted)
+        } else {
+            say_within(self.link, message, self.patience)
         };
         match said {
             Ok(()) => ControlFlow::Continue(()),
@@ -133,13 +138,16 @@ impl Telling<'_> {
 
     /// Replaces this end's prefix of a path by the initiator's.
     fn as_asked(&self, path: &[u8]) -> Box<[u8]> {
-        let trimmed = |path: &[u8]| path.len() - path.iter().rev().take_while(|&&b| b == b'/').count();
-        let own = &self.own[..trimmed(&self.own)];
-        match path.strip_prefix(own) {
-            Some(rest) => [&self.asked[..trimmed(self.asked)], rest].concat().into(),
+        match path.strip_prefix(without_slashes(&self.own)) {
+            Some(rest) => [without_slashes(self.asked), rest].concat().into(),
             None => path.into(),
         }
     }
+}
+
+fn without_slashes(path: &[u8]) -> &[u8] {
+    let slash_count = path.iter().rev().take_while(|&&byte| byte == b'/').count();
+    &path[..path.len() - slash_count]
 }
 
 /// A batch of the storage fits into a message.

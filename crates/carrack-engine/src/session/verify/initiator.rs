@@ -112,9 +112,9 @@ impl FarExaminer {
     }
 
     fn explain(&mut self, error: SessionError) -> SessionError {
-        match self.abort.is_set() {
-            true => SessionError::Interrupted,
-            false => explained(&mut self.link, &self.slots, error),
+        if self.abort.is_set() {
+            return SessionError::Interrupted;
         }
+        explained(&mut self.link, &self.slots, error)
     }
 }

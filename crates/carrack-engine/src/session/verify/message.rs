@@ -108,7 +108,6 @@ pub(super) fn of_answer(answer: Answer) -> Control {
 }
 
 fn of_walked(walked: Walked) -> WalkedMessage {
-    let told = |path: Box<[u8]>, detail| Some(Failure { path: path.into(), kind: 0, detail });
     match walked {
         Walked::Names { directory, names } => WalkedMessage {
             directory: directory.as_bytes().to_vec(),
@@ -116,10 +115,10 @@ fn of_walked(walked: Walked) -> WalkedMessage {
             ..WalkedMessage::default()
         },
         Walked::Failed { path, detail } => {
-            WalkedMessage { failure: told(path, detail), ..WalkedMessage::default() }
+            WalkedMessage { failure: Some(of_failure(path, detail)), ..WalkedMessage::default() }
         }
         Walked::Skipped { path, what } => {
-            WalkedMessage { skipped: told(path, what), ..WalkedMessage::default() }
+            WalkedMessage { skipped: Some(of_failure(path, what)), ..WalkedMessage::default() }
         }
         Walked::Over => WalkedMessage { is_over: true, ..WalkedMessage::default() },
     }
@@ -139,12 +138,19 @@ fn of_sight(sight: Sight) -> SightMessage {
     SightMessage { kind, size: sight.size, stamp: sight.stamp, digest, detail, special, metadata }
 }
 
+fn of_failure(path: Box<[u8]>, detail: String) -> Failure {
+    Failure { path: path.into(), kind: 0, detail }
+}
+
+fn of_account(account: Account) -> SightAccount {
+    SightAccount { number: account.number, name: account.name.to_vec() }
+}
+
 fn of_metadata(seen: SeenMetadata) -> SightMetadata {
-    let account = |account: Account| SightAccount { number: account.number, name: account.name.to_vec() };
-    let attribute = |attribute: AttributeDigest| SightAttribute {
-        name: attribute.name.into(),
-        digest: attribute.digest.to_vec(),
-    };
+    let attributes = seen
+        .attributes
+        .into_iter()
+        .map(|attribute| SightAttribute { name: attribute.name.into(), digest: attribute.digest.to_vec() });
     SightMetadata {
         mode: seen.metadata.mode,
         mtime_s: seen.metadata.mtime.seconds,
@@ -153,9 +159,9 @@ fn of_metadata(seen: SeenMetadata) -> SightMetadata {
         names: seen.names,
         identity: seen.identity,
         allocated_bytes: seen.allocated_bytes,
-        user: seen.user.map(account),
-        group: seen.group.map(account),
-        attributes: seen.attributes.into_iter().map(attribute).collect(),
+        user: seen.user.map(of_account),
+        group: seen.group.map(of_account),
+        attributes: attributes.collect(),
         attributes_problem: seen.attributes_problem.unwrap_or_default(),
         has_privileged: seen.has_privileged,
         flags: seen.flags.map(|flags| flags.to_bytes().to_vec()).unwrap_or_default(),
@@ -190,10 +196,10 @@ fn to_metadata(message: SightMetadata) -> Result<SeenMetadata, SessionError> {
 }
 
 fn to_account(SightAccount { number, name }: SightAccount) -> Result<Account, SessionError> {
-    match name.len() <= ACCOUNT_NAME_BYTES_MAX {
-        true => Ok(Account { number, name: name.into() }),
-        false => Err(wrong("the name of an account")),
+    if name.len() > ACCOUNT_NAME_BYTES_MAX {
+        return Err(wrong("the name of an account"));
     }
+    Ok(Account { number, name: name.into() })
 }
 
 fn to_attribute(SightAttribute { name, digest }: SightAttribute) -> Result<AttributeDigest, SessionError> {
@@ -228,16 +234,13 @@ pub(super) fn to_answer(message: Control, question: &Question) -> Result<Answer,
 }
 
 fn to_walked(message: WalkedMessage, beneath: &RelPath) -> Result<Answer, SessionError> {
-    let escaped = |failure: Failure| (failure.path.into(), escape(failure.detail.as_bytes()));
     Ok(Answer::Walked(match message {
         WalkedMessage { is_over: true, .. } => Walked::Over,
         WalkedMessage { failure: Some(failure), .. } => {
-            let (path, detail) = escaped(failure);
-            Walked::Failed { path, detail }
+            Walked::Failed { path: failure.path.into(), detail: escape(failure.detail.as_bytes()) }
         }
         WalkedMessage { skipped: Some(skipped), .. } => {
-            let (path, what) = escaped(skipped);
-            Walked::Skipped { path, what }
+            Walked::Skipped { path: skipped.path.into(), what: escape(skipped.detail.as_bytes()) }
         }
         message => {
             let directory = to_path(&message.directory)?;
@@ -310,13 +313,11 @@ mod tests {
         PieceRange { directory, name, file_size: 1 << 20, range, piece_bytes: 1 << 10, by_itself: false }
     }
 
+    fn look(digests: bool, metadata: Option<Kept>) -> Question {
+        Question::Look { directory: path("a"), names: names(&[b"", b"\xff"]), digests, metadata }
+    }
+
     fn questions() -> [Question; 5] {
-        let look = |digests, metadata| Question::Look {
-            directory: path("a"),
-            names: names(&[b"", b"\xff"]),
-            digests,
-            metadata,
-        };
         [
             Question::WalkOn { beneath: path("a/b"), specials: true },
             look(true, None),
@@ -328,18 +329,17 @@ mod tests {
 
     /// The longest possible metadata.
     fn metadata() -> SeenMetadata {
-        let account = || Account { number: u32::MAX, name: b"n"[..].repeat(ACCOUNT_NAME_BYTES_MAX).into() };
-        let attribute =
-            |n| AttributeDigest { name: format!("user.{n:021}").into_bytes().into(), digest: [9; 16] };
+        let account = Account { number: u32::MAX, name: b"n"[..].repeat(ACCOUNT_NAME_BYTES_MAX).into() };
+        let names = (0..ATTRIBUTES_MAX).map(|n| format!("user.{n:021}").into_bytes());
         SeenMetadata {
             metadata: Metadata { mode: 0o7777, mtime: Timestamp { seconds: -1, nanoseconds: 999_999_999 } },
             time_unit_ns: 2_000_000_000,
             names: u32::MAX,
             identity: u64::MAX,
             allocated_bytes: u64::MAX,
-            user: Some(account()),
-            group: Some(account()),
-            attributes: (0..ATTRIBUTES_MAX).map(attribute).collect(),
+            user: Some(account.clone()),
+            group: Some(account),
+            attributes: names.map(|name| AttributeDigest { name: name.into(), digest: [9; 16] }).collect(),
             attributes_problem: Some("x".repeat(200)),
             has_privileged: true,
             flags: Some(FileFlags::new(u32::MAX, u32::MAX)),
@@ -356,32 +356,32 @@ mod tests {
     #[test]
     fn answers_arrive_at_their_question_and_at_no_other() {
         let [walk, look, _, hash, _] = questions();
-        let sight = |standing, digest, special| Sight {
-            size: 7,
-            stamp: u64::MAX,
-            digest,
-            special,
-            ..Sight::without_facts(standing)
-        };
-        let sights = vec![
-            sight(Standing::Is(BrowsedKind::File), Some([7; 32]), None),
-            sight(Standing::Is(BrowsedKind::Pipe), None, Some(Special::Fifo)),
-        ];
+        let sights =
+            [(BrowsedKind::File, Some([7; 32]), None), (BrowsedKind::Pipe, None, Some(Special::Fifo))].map(
+                |(kind, digest, special)| Sight {
+                    size: 7,
+                    stamp: u64::MAX,
+                    digest,
+                    special,
+                    ..Sight::without_facts(Standing::Is(kind))
+                },
+            );
         let answers = [
             (Answer::Walked(Walked::Names { directory: path("a/b/c"), names: names(&[b"", b"x"]) }), &walk),
             (Answer::Walked(Walked::Failed { path: b"x"[..].into(), detail: "no".into() }), &walk),
             (Answer::Walked(Walked::Skipped { path: b"x"[..].into(), what: "a pipe".into() }), &walk),
             (Answer::Walked(Walked::Over), &walk),
-            (Answer::Seen(sights), &look),
+            (Answer::Seen(sights.into()), &look),
             (Answer::Pieces(Ok(vec![[9; 32]; 1_024])), &hash),
             (Answer::Pieces(Err("no".into())), &hash),
         ];
         for (answer, question) in answers {
             for asked in [&walk, &look, &hash] {
                 let heard = to_answer(of_answer(answer.clone()), asked);
-                match asked == question {
-                    true => assert_eq!(heard.unwrap(), answer),
-                    false => assert!(heard.is_err(), "{answer:?} to {asked:?}"),
+                if asked == question {
+                    assert_eq!(heard.unwrap(), answer);
+                } else {
+                    assert!(heard.is_err(), "{answer:?} to {asked:?}");
                 }
             }
         }
@@ -390,11 +390,11 @@ mod tests {
     #[test]
     fn metadata_arrive_where_they_are_asked_for() {
         let [_, look, .., with_metadata] = questions();
-        let file = |metadata: SeenMetadata| Sight {
-            metadata: Some(Box::new(metadata)),
+        let file = Sight {
+            metadata: Some(Box::new(metadata())),
             ..Sight::without_facts(Standing::Is(BrowsedKind::File))
         };
-        let seen = Answer::Seen(vec![file(metadata()), Sight::without_facts(Standing::Nothing)]);
+        let seen = Answer::Seen(vec![file, Sight::without_facts(Standing::Nothing)]);
         assert_eq!(to_answer(of_answer(seen.clone()), &with_metadata).unwrap(), seen);
         assert!(to_answer(of_answer(seen), &look).is_err());
         // An older version leaves them out.
@@ -419,28 +419,30 @@ mod tests {
         }
     }
 
+    fn seen(count: usize, digest: &[u8]) -> Control {
+        let sight = SightMessage { kind: 1, digest: digest.to_vec(), ..SightMessage::default() };
+        Control::Seen(Seen { sights: vec![sight; count] })
+    }
+
+    fn values(count: usize) -> Control {
+        Control::Pieces(Pieces { values: vec![0; count], problem: String::new() })
+    }
+
+    fn walked(directory: &[u8], name: &[u8], count: usize) -> Control {
+        let names = vec![name.to_vec(); count];
+        Control::Walked(WalkedMessage { directory: directory.into(), names, ..Default::default() })
+    }
+
     #[test]
     fn what_does_not_fit_is_refused() {
         let [walk, look, stat, hash, _] = questions();
-        let seen = |count, digest: &[u8]| {
-            let sight = SightMessage { kind: 1, digest: digest.to_vec(), ..SightMessage::default() };
-            Control::Seen(Seen { sights: vec![sight; count] })
-        };
         assert!(to_answer(seen(2, &[0; 32]), &look).is_ok());
         assert!(to_answer(seen(3, &[0; 32]), &look).is_err());
         assert!(to_answer(seen(2, &[0; 31]), &look).is_err());
         assert!(to_answer(seen(2, &[0; 32]), &stat).is_err(), "nothing was to be read");
-        let values = |count| Control::Pieces(Pieces { values: vec![0; count], problem: String::new() });
         assert!(to_answer(values(32 * 1_024), &hash).is_ok());
         assert!([0, 32, 32 * 1_024 + 1, 32 * 1_025].iter().all(|&n| to_answer(values(n), &hash).is_err()));
-        let walked = |directory: &[u8], name: &[u8], count| {
-            let names = vec![name.to_vec(); count];
-            to_answer(
-                Control::Walked(WalkedMessage { directory: directory.into(), names, ..Default::default() }),
-                &walk,
-            )
-        };
-        assert!(walked(b"a/b", b"x", NAMES_MAX).is_ok());
+        assert!(to_answer(walked(b"a/b", b"x", NAMES_MAX), &walk).is_ok());
         for (directory, name, count) in [
             (&b"a/b"[..], &b"x"[..], NAMES_MAX + 1),
             (b"a/b", b"..", 1),
@@ -450,7 +452,8 @@ mod tests {
             (b"a/b/../..", b"x", 1),
             (b"/a/b", b"x", 1),
         ] {
-            assert!(walked(directory, name, count).is_err(), "{directory:?} {name:?}");
+            let heard = to_answer(walked(directory, name, count), &walk);
+            assert!(heard.is_err(), "{directory:?} {name:?}");
         }
         for unsound in [
             Control::HashPieces(HashPieces {

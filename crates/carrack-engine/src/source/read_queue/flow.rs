@@ -66,7 +66,10 @@ impl Flow {
 
     /// Keeps work until there is room: at least one object is on its way there, and will arrive.
     pub(super) fn park(&mut self, place: SinkPlace, target: TargetId, work: ReadWork) {
-        self.places.entry(place).or_default().parked.push((target, work));
+        assert!(self.is_on && !self.is_lifted, "work is parked while objects are counted");
+        let flow = self.places.entry(place).or_default();
+        assert!(flow.in_flight > 0, "an object that arrives lets parked work go on");
+        flow.parked.push((target, work));
     }
 
     /// Switches flow control off or on. Returns the work that may continue.
@@ -85,7 +88,8 @@ impl Flow {
     /// Continued work need not bring another object here, as its file may have been aborted.
     pub(super) fn arrive(&mut self, place: SinkPlace) -> Vec<(TargetId, ReadWork)> {
         let Some(flow) = self.places.get_mut(&place) else { return Vec::new() };
-        flow.in_flight = flow.in_flight.saturating_sub(1);
+        assert!(flow.in_flight > 0, "a place without objects in flight is forgotten");
+        flow.in_flight -= 1;
         if flow.in_flight > 0 {
             return flow.parked.pop().into_iter().collect();
         }

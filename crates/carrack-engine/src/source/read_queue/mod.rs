@@ -261,8 +261,9 @@ impl ReadQueue {
 
     /// Returns reports of the targets in use.
     pub(super) fn target_reports(&self, file_systems: &FileSystems) -> Vec<TargetReport> {
-        let label = |id| file_systems.target(id).map(|target| target.label);
-        self.state.with(|state| target_reports(state.targets(), label))
+        self.state.with(|state| {
+            target_reports(state.targets(), |id| file_systems.target(id).map(|target| target.label))
+        })
     }
 
     /// Ends all waiting.

@@ -14,6 +14,7 @@ pub(super) struct Room {
 impl Room {
     /// Makes room for this number of entries.
     pub(super) fn new(places: usize) -> Room {
+        assert!(places > 0, "the scan has room for an entry");
         Room { places, free: places, left: 0, step: places / 4 }
     }
 
@@ -40,5 +41,6 @@ impl Room {
     /// Frees the room that has been left.
     pub(super) fn free(&mut self) {
         self.free += std::mem::take(&mut self.left);
+        assert!(self.free <= self.places, "no more room is free than there is");
     }
 }

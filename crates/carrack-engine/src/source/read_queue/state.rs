@@ -30,6 +30,7 @@ pub(super) struct QueueState {
     readers: [usize; 2],
     /// The number of large files that may still be opened.
     permits: usize,
+    permits_max: usize,
     scheduling: Scheduling,
     /// The session's grants, if targets are shared.
     pass: Option<Pass>,
@@ -60,6 +61,7 @@ impl QueueState {
         open_files_max: usize,
         pass: Option<Pass>,
     ) -> QueueState {
+        assert!(io_threads > 0 && open_files_max > 0, "a thread reads, and a large file may be open");
         let chosen = policy(&scheduling.policy, io_threads, Feed::Queued);
         let mut items = TargetQueues::new(match &pass {
             Some(pass) => pass.guard(chosen),
@@ -73,6 +75,7 @@ impl QueueState {
             known: HashMap::new(),
             readers: [io_threads; 2],
             permits: open_files_max,
+            permits_max: open_files_max,
             scheduling,
             pass,
             was_held: false,
@@ -130,6 +133,8 @@ impl QueueState {
 
     /// Adds work that needs little or no storage before all other work.
     pub(super) fn push_errand(&mut self, work: ReadWork) {
+        let waits = matches!(work, ReadWork::Bundle(_) | ReadWork::Open(_) | ReadWork::Cursor(..));
+        assert!(!waits, "work of a target waits in the queue of that target");
         self.errands.push_back(work);
     }
 
@@ -297,6 +302,7 @@ impl QueueState {
     /// Allows one more open file in place of a closed one.
     pub(super) fn return_permit(&mut self) {
         self.permits += 1;
+        assert!(self.permits <= self.permits_max, "each file returns its permit once");
         self.items.unblock();
     }
 
