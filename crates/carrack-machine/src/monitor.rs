@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn what_comes_with_time_is_found_by_all_who_wait() {
         let begin = Instant::now();
-        let ready_at = move |step: u32| begin + Duration::from_millis(20) * step;
+        const STEP: Duration = Duration::from_millis(20);
         // One more thread may proceed every 20 ms, without any release.
         let monitor = Arc::new(Monitor::new(0u32));
         let threads: Vec<_> = (0..4)
@@ -278,7 +278,7 @@ mod tests {
                 let monitor = Arc::clone(&monitor);
                 thread::spawn(move || {
                     monitor.take_timed(|taken| {
-                        let time = ready_at(*taken + 1);
+                        let time = begin + STEP * (*taken + 1);
                         if Instant::now() < time {
                             return Attempt::Until(time);
                         }
@@ -289,7 +289,7 @@ mod tests {
             })
             .collect();
         threads.into_iter().for_each(|t| t.join().unwrap().unwrap());
-        assert!(Instant::now() >= ready_at(4));
+        assert!(Instant::now() >= begin + STEP * 4);
     }
 
     #[test]

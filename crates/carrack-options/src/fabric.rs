@@ -49,9 +49,12 @@ impl FabricArgs {
 mod tests {
     use super::*;
 
+    fn wanted(text: &str) -> Result<FabricWanted, String> {
+        parse(text).map(|choice| choice.0)
+    }
+
     #[test]
     fn names_are_providers() {
-        let wanted = |text| parse(text).map(|choice| choice.0);
         assert_eq!((wanted("auto"), wanted("off")), (Ok(FabricWanted::Auto), Ok(FabricWanted::Off)));
         assert_eq!(wanted("tcp;ofi_rxm"), Ok(FabricWanted::Provider("tcp;ofi_rxm".into())));
         assert_eq!(wanted("try:shm"), Ok(FabricWanted::Preferred("shm".into())));

@@ -152,7 +152,10 @@ impl FidelityArgs {
     }
 
     fn options(&self) -> FidelityOptions {
-        let choice = |yes: bool, no: bool| (yes || no).then_some(yes);
+        fn choice(yes: bool, no: bool) -> Option<bool> {
+            (yes || no).then_some(yes)
+        }
+
         FidelityOptions {
             archive: self.archive,
             perms: choice(self.perms, self.no_perms),

@@ -98,8 +98,9 @@ impl Options {
                 PATTERNS => words.extend(texts(key, value)?.iter().filter_map(|line| word_of_line(line))),
                 COPY_OPTIONS => words.extend(texts(key, value)?),
                 DEADLINE_MS => {
-                    let is_none = || Trouble::new(format!("{DEADLINE_MS} is in milliseconds since 1970"));
-                    let ms = value.as_u64().ok_or_else(is_none)?;
+                    let Some(ms) = value.as_u64() else {
+                        return Err(Trouble::new(format!("{DEADLINE_MS} is in milliseconds since 1970")));
+                    };
                     words.push(format!("--deadline=@{}", ms.div_ceil(1_000)));
                 }
                 key if RETIRED.contains(&key) => {}
@@ -215,13 +216,12 @@ impl Options {
     }
 
     fn is_set(&self, name: &str) -> bool {
-        let is_word = |word: &Value| word.as_str().and_then(|word| word.strip_prefix("--")) == Some(name);
-        self.0.get(&key_of(name)).is_some_and(|value| value == &Value::Bool(true))
-            || self
-                .0
-                .get(COPY_OPTIONS)
-                .and_then(Value::as_array)
-                .is_some_and(|words| words.iter().any(is_word))
+        if self.0.get(&key_of(name)) == Some(&Value::Bool(true)) {
+            return true;
+        }
+        let words = self.0.get(COPY_OPTIONS).and_then(Value::as_array);
+        let mut words = words.into_iter().flatten().filter_map(Value::as_str);
+        words.any(|word| word.strip_prefix("--") == Some(name))
     }
 }
 
@@ -247,21 +247,22 @@ fn takes_several(name: &str) -> bool {
 
 /// Returns one value of an option as JSON.
 fn settled_value(name: &str, value: &str, now_s: i64) -> Result<Value, Trouble> {
-    let wrong =
-        |error| Trouble::new(format!("--{name}={value}: {error}")).hint("as in 2d, or 2026-11-23T02:00:00Z");
     let moment = match name {
-        "newer" => parse_past_moment(value, now_s).map_err(wrong)?,
-        "deadline" => parse_moment(value, now_s).map_err(wrong)?,
-        "stop-at" => match clock::parse_moment(value).map_err(wrong)? {
-            moment if moment > now_s => moment,
-            _ => return Err(Trouble::new(format!("--stop-at {value} is over")).hint("name a time to come")),
-        },
+        "newer" => parse_past_moment(value, now_s),
+        "deadline" => parse_moment(value, now_s),
+        "stop-at" => clock::parse_moment(value),
         _ => {
             // Numbers become JSON numbers, unless that would change their text.
             let number = value.parse::<u64>().ok().filter(|number| number.to_string() == value);
             return Ok(number.map_or_else(|| value.into(), Value::from));
         }
     };
+    let moment = moment.map_err(|error| {
+        Trouble::new(format!("--{name}={value}: {error}")).hint("as in 2d, or 2026-11-23T02:00:00Z")
+    })?;
+    if name == "stop-at" && moment <= now_s {
+        return Err(Trouble::new(format!("--stop-at {value} is over")).hint("name a time to come"));
+    }
     Ok(format!("@{moment}").into())
 }
 
@@ -379,9 +380,10 @@ impl Asked {
     /// Returns an option that differs from its default.
     fn of(matches: &ArgMatches, name: &'static str, arg: &'static Arg) -> Option<Asked> {
         let id = arg.get_id().as_str();
-        let text = |value: &std::ffi::OsStr| value.to_string_lossy().into_owned();
-        let values: Vec<String> = matches.try_get_raw(id).ok().flatten()?.map(text).collect();
-        let defaults: Vec<String> = arg.get_default_values().iter().map(|value| text(value)).collect();
+        let values = matches.try_get_raw(id).ok().flatten()?;
+        let values: Vec<String> = values.map(|value| value.to_string_lossy().into_owned()).collect();
+        let defaults = arg.get_default_values().iter();
+        let defaults: Vec<String> = defaults.map(|value| value.to_string_lossy().into_owned()).collect();
         let is_default = values == defaults || is_switch(arg) && values == ["false"];
         let is_typed = match matches.value_source(id)? {
             ValueSource::CommandLine if !is_switch(arg) || values == ["true"] => true,
@@ -403,9 +405,8 @@ impl Asked {
 
 impl FromArgMatches for SubmittedArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<SubmittedArgs, clap::Error> {
-        let of_others = |name: &str| name == OF_SUBMIT || OF_PATTERNS.contains(&name);
         let asked = definitions()
-            .filter(|(name, _)| !of_others(name))
+            .filter(|(name, _)| *name != OF_SUBMIT && !OF_PATTERNS.contains(name))
             .filter_map(|(name, arg)| Asked::of(matches, name, arg))
             .collect();
         Ok(SubmittedArgs { asked, patterns: PatternArgs::from_arg_matches(matches)? })
@@ -487,29 +488,31 @@ mod tests {
         assert_eq!(typed(&[]).unwrap(), serde_json::json!({}));
     }
 
+    /// Parses a command line over these defaults.
+    fn asked_over_defaults(defaults: &[(&str, &'static str)], words: &[&str], way: Way) -> Options {
+        use clap::CommandFactory;
+        let command = defaults.iter().fold(Submit::command(), |command, &(name, value)| {
+            command.mut_arg(name, |arg| {
+                let arg = if is_switch(&arg) { arg.action(ArgAction::Set) } else { arg };
+                arg.default_value(value)
+            })
+        });
+        let matches = command.try_get_matches_from(["submit"].iter().chain(words)).unwrap();
+        Submit::from_arg_matches(&matches).unwrap().submitted.options(way).unwrap()
+    }
+
     /// As the lines of a configuration file are laid beneath a command line.
     #[test]
     fn another_default_is_asked_for_where_it_can_be_carried_out_and_means_something() {
-        use clap::CommandFactory;
         let defaults =
             [("lanes", "2"), ("streams", "4"), ("max_delete", "7"), ("update", "true"), ("trash", "true")];
-        let asked = |words: &[&str], way| {
-            let command = defaults.into_iter().fold(Submit::command(), |command, (name, value)| {
-                command.mut_arg(name, |arg| {
-                    let arg = if is_switch(&arg) { arg.action(ArgAction::Set) } else { arg };
-                    arg.default_value(value)
-                })
-            });
-            let matches = command.try_get_matches_from(["submit"].iter().chain(words)).unwrap();
-            Submit::from_arg_matches(&matches).unwrap().submitted.options(way).unwrap()
-        };
-        assert_eq!(asked(&[], Way::Queue), json(r#"{"lanes":2,"streams":4}"#));
-        assert_eq!(asked(&[], Way::Fleet), json(r#"{"streams":4}"#));
+        assert_eq!(asked_over_defaults(&defaults, &[], Way::Queue), json(r#"{"lanes":2,"streams":4}"#));
+        assert_eq!(asked_over_defaults(&defaults, &[], Way::Fleet), json(r#"{"streams":4}"#));
         let sync = json(r#"{"lanes":2,"streams":4,"sync":true,"update":true}"#);
-        assert_eq!(asked(&["--sync"], Way::Queue), sync);
+        assert_eq!(asked_over_defaults(&defaults, &["--sync"], Way::Queue), sync);
         let with_deletion =
             json(r#"{"delete":true,"lanes":2,"max_delete":7,"streams":4,"trash":true,"update":true}"#);
-        assert_eq!(asked(&["--delete"], Way::Queue), with_deletion);
+        assert_eq!(asked_over_defaults(&defaults, &["--delete"], Way::Queue), with_deletion);
     }
 
     #[test]

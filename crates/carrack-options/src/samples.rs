@@ -57,10 +57,7 @@ fn words(name: &str, arg: &Arg) -> Vec<String> {
     let beside = BESIDE.iter().filter(|(of, _)| *of == name).map(|(_, word)| (*word).to_owned());
     // An option that leaves metadata out needs an option that keeps it.
     let archive = name.starts_with("no-") && name != "no-journal";
-    let own = match is_switch(arg) {
-        true => format!("--{name}"),
-        false => format!("--{name}={}", value(name, arg)),
-    };
+    let own = if is_switch(arg) { format!("--{name}") } else { format!("--{name}={}", value(name, arg)) };
     beside.chain(archive.then(|| "--archive".to_owned())).chain([own]).collect()
 }
 

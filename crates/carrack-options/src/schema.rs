@@ -59,9 +59,10 @@ fn of_option(name: &str, arg: &Arg) -> Schema {
         arg.get_possible_values().iter().map(|value| Value::from(value.get_name())).collect();
     let default = arg.get_default_values().first().filter(|value| !value.is_empty());
     let default = default.map(|value| Value::from(value.to_string_lossy()));
-    let value = match names.is_empty() {
-        true => of_type(SchemaType::from_iter([Type::String, Type::Integer])),
-        false => of_type(SchemaType::new(Type::String)).enum_values(Some(names)),
+    let value = if names.is_empty() {
+        of_type(SchemaType::from_iter([Type::String, Type::Integer]))
+    } else {
+        of_type(SchemaType::new(Type::String)).enum_values(Some(names))
     };
     value.default(default).description(Some(help)).into()
 }

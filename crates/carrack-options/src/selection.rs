@@ -103,8 +103,6 @@ impl SelectArgs {
 
     /// Returns an option whose file can be read only once: standard input, or a pipe.
     pub(crate) fn reads_once(&self) -> Option<&'static str> {
-        let is_passing =
-            |file: &Path| file == Path::new("-") || fs::metadata(file).is_ok_and(|found| !found.is_file());
         let of_patterns = self.patterns.0.iter().any(|pattern| match pattern {
             Pattern::From(file) => is_passing(file),
             Pattern::Exclude(_) | Pattern::Include(_) => false,
@@ -155,12 +153,11 @@ pub(crate) fn listed(file: &Path, ends_with_nul: bool) -> Result<Vec<Box<[u8]>>,
 fn beneath(option: &str, path: &[u8]) -> Result<Box<[u8]>, Trouble> {
     let parts = path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".");
     let parts: Vec<&[u8]> = parts.collect();
-    match path.starts_with(b"/") || parts.contains(&&b".."[..]) {
-        false => Ok(parts.join(&b'/').into()),
-        true => {
-            let message = format!("{option}: {} is no path beneath the source", escape(path));
-            Err(Trouble::new(message).hint("write it without a slash in front, and without .."))
-        }
+    if path.starts_with(b"/") || parts.contains(&&b".."[..]) {
+        let message = format!("{option}: {} is no path beneath the source", escape(path));
+        Err(Trouble::new(message).hint("write it without a slash in front, and without .."))
+    } else {
+        Ok(parts.join(&b'/').into())
     }
 }
 
@@ -207,14 +204,19 @@ impl PatternArgs {
     }
 }
 
+/// Whether a file can be read only once.
+fn is_passing(file: &Path) -> bool {
+    file == Path::new("-") || fs::metadata(file).is_ok_and(|found| !found.is_file())
+}
+
 /// Returns the lines of a file of patterns.
 ///
 /// # Errors
 /// If it can't be read, or is not UTF-8.
 fn pattern_lines(file: &Path) -> Result<Vec<String>, Trouble> {
     let text = read(file).map_err(|error| unreadable("--filter-from", file, &error))?;
-    let is_no_text = |_| unreadable("--filter-from", file, &io::Error::other("it is not UTF-8"));
-    let text = String::from_utf8(text).map_err(is_no_text)?;
+    let text = String::from_utf8(text)
+        .map_err(|_| unreadable("--filter-from", file, &io::Error::other("it is not UTF-8")))?;
     Ok(text.lines().map(str::to_owned).collect())
 }
 
@@ -222,20 +224,30 @@ fn pattern_lines(file: &Path) -> Result<Vec<String>, Trouble> {
 /// would have no effect, or the contrary.
 fn line(pattern: &str, is_include: bool) -> Result<String, Trouble> {
     let is_pattern = !pattern.trim_end().is_empty() && !pattern.starts_with(['#', '!']);
-    match is_pattern {
-        true => Ok(if is_include { format!("!{pattern}") } else { pattern.to_owned() }),
-        false => Err(Trouble::new(format!("'{}' is no pattern", escape(pattern.as_bytes())))
-            .hint("a name that begins with # or ! is written \\# or \\!")),
+    if is_pattern {
+        Ok(if is_include { format!("!{pattern}") } else { pattern.to_owned() })
+    } else {
+        Err(Trouble::new(format!("'{}' is no pattern", escape(pattern.as_bytes())))
+            .hint("a name that begins with # or ! is written \\# or \\!"))
     }
+}
+
+/// Returns an option that takes a pattern, and can be repeated.
+fn pattern_arg(name: &'static str, help: &'static str) -> Arg {
+    let arg = Arg::new(name).long(name).value_name("PATTERN").action(ArgAction::Append);
+    arg.help(help).help_heading(SELECTION)
+}
+
+/// Returns the places of an option's values on the command line. Patterns of configuration files come first,
+/// so that typed ones can override them.
+fn indices_of(matches: &ArgMatches, name: &str) -> impl Iterator<Item = (bool, usize)> {
+    let is_typed = matches.value_source(name) != Some(ValueSource::DefaultValue);
+    matches.indices_of(name).into_iter().flatten().map(move |index| (is_typed, index))
 }
 
 impl Args for PatternArgs {
     fn augment_args(command: Command) -> Command {
-        let pattern = |name, help| {
-            let arg = Arg::new(name).long(name).value_name("PATTERN").action(ArgAction::Append);
-            arg.help(help).help_heading(SELECTION)
-        };
-        let exclude = pattern(
+        let exclude = pattern_arg(
             EXCLUDE,
             "Leave out what PATTERN matches, a line of gitignore(5): `*.o`, `/top`, `build/`",
         );
@@ -244,7 +256,7 @@ impl Args for PatternArgs {
              `build/` directories only. What is in a directory that is left out is not looked at. Of all patterns that match, here, in --include and in \
              --filter-from, the last one counts.",
         );
-        let include = pattern(
+        let include = pattern_arg(
             INCLUDE,
             "Take what PATTERN matches all the same; as a line of gitignore that begins with !",
         );
@@ -267,20 +279,15 @@ impl Args for PatternArgs {
 impl FromArgMatches for PatternArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<PatternArgs, clap::Error> {
         let mut patterns: Vec<((bool, usize), Pattern)> = Vec::new();
-        // Patterns of configuration files come first, so that typed ones can override them.
-        let indices_of = |name: &str| {
-            let is_typed = matches.value_source(name) != Some(ValueSource::DefaultValue);
-            matches.indices_of(name).into_iter().flatten().map(move |index| (is_typed, index))
-        };
-        let mut texts = |name: &str, kind: fn(String) -> Pattern| {
+        for (name, kind) in
+            [(EXCLUDE, Pattern::Exclude as fn(String) -> Pattern), (INCLUDE, Pattern::Include)]
+        {
             let values = matches.get_many::<String>(name).into_iter().flatten().cloned().map(kind);
-            patterns.extend(indices_of(name).zip(values));
-        };
-        texts(EXCLUDE, Pattern::Exclude);
-        texts(INCLUDE, Pattern::Include);
+            patterns.extend(indices_of(matches, name).zip(values));
+        }
         let files =
             matches.get_many::<PathBuf>(FILTER_FROM).into_iter().flatten().cloned().map(Pattern::From);
-        patterns.extend(indices_of(FILTER_FROM).zip(files));
+        patterns.extend(indices_of(matches, FILTER_FROM).zip(files));
         patterns.sort_by_key(|(index, _)| *index);
         Ok(PatternArgs(patterns.into_iter().map(|(_, pattern)| pattern).collect()))
     }
@@ -323,12 +330,15 @@ mod tests {
         }
     }
 
+    fn names(words: &[&str]) -> Result<Vec<Box<[u8]>>, Trouble> {
+        selection(words).map(|selection| selection.names.unwrap().to_vec())
+    }
+
     #[test]
     fn lists_are_of_lines_or_end_with_nul() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("list");
         let option = format!("--files-from={}", file.display());
-        let names = |words: &[&str]| selection(words).map(|selection| selection.names.unwrap().to_vec());
         fs::write(&file, "a/b\n./c//d/\n").unwrap();
         assert_eq!(names(&[&option]).unwrap(), [b"a/b"[..].into(), b"c/d"[..].into()]);
         fs::write(&file, "a\nb\0c").unwrap();

@@ -105,9 +105,12 @@ mod tests {
         Cp::try_parse_from([&["cp"], words].concat()).map(|cp| cp.args)
     }
 
+    fn sharer(words: &[&str]) -> Sharer {
+        parse(words).unwrap().sharing
+    }
+
     #[test]
     fn who_is_asked_is_a_word_or_a_socket() {
-        let sharer = |words: &[&str]| parse(words).unwrap().sharing;
         assert_eq!((sharer(&[]), sharer(&["--sharing", "off"])), (Sharer::Auto, Sharer::Off));
         for path in ["/x/y.sock", "unix:/x/y.sock"] {
             assert_eq!(sharer(&["--sharing", path]), Sharer::Socket("/x/y.sock".into()));

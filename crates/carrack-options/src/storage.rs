@@ -172,12 +172,13 @@ impl Limit {
             return Ok(Limit::Always(rate));
         }
         // A single word with neither days nor times is meant as a rate.
-        match text.contains([',', ':', ' ']) {
-            false => parse_rate(text).map(Limit::Always),
-            true => match Timetable::parse(text, parse_rate) {
+        if text.contains([',', ':', ' ']) {
+            match Timetable::parse(text, parse_rate) {
                 Ok(table) => Ok(Limit::ByTime(text.to_owned(), table)),
                 Err(problem) => Err(problem.to_string()),
-            },
+            }
+        } else {
+            parse_rate(text).map(Limit::Always)
         }
     }
 }
@@ -195,19 +196,17 @@ fn parse_stripe(text: &str) -> Result<StripeChoice, String> {
         "auto" => return Ok(StripeChoice::Auto),
         _ => {}
     }
-    let problem = || {
-        "a striping is default, preserve, auto, or COUNT[:SIZE[:POOL]], such as 8, 8:4MiB, all:1MiB:flash"
-            .to_owned()
-    };
+    let problem =
+        "a striping is default, preserve, auto, or COUNT[:SIZE[:POOL]], such as 8, 8:4MiB, all:1MiB:flash";
     let mut parts = text.splitn(3, ':');
     let count = match parts.next() {
         Some("all") => u32::MAX,
-        Some(count) => u32::from_str(count).ok().filter(|count| *count > 0).ok_or_else(problem)?,
-        None => return Err(problem()),
+        Some(count) => u32::from_str(count).ok().filter(|count| *count > 0).ok_or(problem)?,
+        None => return Err(problem.to_owned()),
     };
     let stripe_bytes = match parts.next() {
         None | Some("") => 0,
-        Some(size) => size::parse(size).map_err(|_| problem())?,
+        Some(size) => size::parse(size).map_err(|_| problem)?,
     };
     if !stripe_bytes.is_multiple_of(64 << 10) {
         return Err("stripes are multiples of 64KiB".into());
@@ -220,10 +219,12 @@ fn parse_stripe(text: &str) -> Result<StripeChoice, String> {
 mod tests {
     use super::*;
 
+    fn fixed(count: u32, stripe_bytes: u64, pool: &str) -> StripeChoice {
+        StripeChoice::Fixed { count, stripe_bytes, pool: pool.into() }
+    }
+
     #[test]
     fn stripings_are_read() {
-        let fixed =
-            |count, stripe_bytes, pool: &str| StripeChoice::Fixed { count, stripe_bytes, pool: pool.into() };
         for (text, stripe) in [
             ("default", StripeChoice::Default),
             ("preserve", StripeChoice::Preserve),

@@ -58,10 +58,7 @@ impl fmt::Display for Trouble {
 pub fn tame(text: &str) -> String {
     let mut tamed = String::with_capacity(text.len());
     for c in text.chars() {
-        match c.is_control() {
-            true => tamed.extend(c.escape_default()),
-            false => tamed.push(c),
-        }
+        if c.is_control() { tamed.extend(c.escape_default()) } else { tamed.push(c) }
     }
     tamed
 }

@@ -151,6 +151,11 @@ mod tests {
         }
     }
 
+    fn lines(path: &Path) -> Vec<serde_json::Value> {
+        let text = std::fs::read_to_string(path).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
     #[test]
     fn a_line_is_one_line_whatever_it_says() {
         let directory = tempfile::tempdir().unwrap();
@@ -161,11 +166,7 @@ mod tests {
         audit.write(&entry("still the old file"));
         audit.reopen(Some(&path));
         audit.write(&entry("new"));
-        let lines = |name: &str| {
-            let text = std::fs::read_to_string(directory.path().join(name)).unwrap();
-            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<serde_json::Value>>()
-        };
-        let (old, new) = (lines("old"), lines("audit"));
+        let (old, new) = (lines(&directory.path().join("old")), lines(&path));
         assert_eq!((old.len(), new.len()), (2, 1));
         assert_eq!((&old[0]["reason"], &old[0]["result"]), (&"a\nb\"c".into(), &"refused".into()));
         let time = new[0]["time"].as_str().unwrap();

@@ -103,26 +103,25 @@ mod tests {
     #[test]
     fn what_is_not_known_or_out_of_range_is_refused() {
         let good = to_json(&TransferSpec::default());
-        let with = |from: &str, to: &str| {
-            assert!(good.contains(from), "{good}");
-            good.replacen(from, to, 1)
-        };
-        for bad in [
-            String::new(),
-            "{}".into(),
-            with("\"slot_bytes\":1048576", "\"slot_bytes\":0"),
-            with("\"slot_bytes\":1048576", "\"slot_bytes\":1073741824"),
-            with("\"slot_bytes\":1048576", "\"slot_bytes\":1048577"),
-            with("\"streams\":0", "\"streams\":1000"),
-            with("\"streams\":0", "\"streams\":-1"),
-            with("\"Xxh3\"", "\"Md5\""),
-            with("\"Private\"", "\"None\""),
-            with("\"report_digests\":false", "\"report_digests\":true"),
-            with("\"part\":null", "\"part\":{\"offset\":0,\"length\":0}"),
-            with("\"part\":null", "\"part\":null,\"of_the_future\":1"),
+        for bad in ["", "{}"] {
+            assert!(spec_from_json(bad).is_err(), "{bad}");
+        }
+        for (from, to) in [
+            ("\"slot_bytes\":1048576", "\"slot_bytes\":0"),
+            ("\"slot_bytes\":1048576", "\"slot_bytes\":1073741824"),
+            ("\"slot_bytes\":1048576", "\"slot_bytes\":1048577"),
+            ("\"streams\":0", "\"streams\":1000"),
+            ("\"streams\":0", "\"streams\":-1"),
+            ("\"Xxh3\"", "\"Md5\""),
+            ("\"Private\"", "\"None\""),
+            ("\"report_digests\":false", "\"report_digests\":true"),
+            ("\"part\":null", "\"part\":{\"offset\":0,\"length\":0}"),
+            ("\"part\":null", "\"part\":null,\"of_the_future\":1"),
             // A missing value must not lower the protection.
-            with("\"protection\":\"Private\",", ""),
+            ("\"protection\":\"Private\",", ""),
         ] {
+            assert!(good.contains(from), "{good}");
+            let bad = good.replacen(from, to, 1);
             assert!(spec_from_json(&bad).is_err(), "{bad}");
         }
     }

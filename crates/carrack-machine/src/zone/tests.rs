@@ -74,13 +74,17 @@ impl Model {
 
     fn partition_state(&self, group: &Path) -> String {
         let files = self.files.lock().unwrap();
-        let cpus = |group: &Path| files[&group.join("cpuset.cpus")].parse::<CpuSet>().unwrap();
+        let cpus = files[&group.join("cpuset.cpus")].parse::<CpuSet>().unwrap();
         let taken = files.iter().any(|(path, text)| {
             let other = path.parent().unwrap();
             path.ends_with("cpuset.cpus.partition")
                 && text == "root"
                 && other != group
-                && !cpus(other).intersection(&cpus(group)).is_empty()
+                && !files[&other.join("cpuset.cpus")]
+                    .parse::<CpuSet>()
+                    .unwrap()
+                    .intersection(&cpus)
+                    .is_empty()
         });
         if taken { "root invalid (Cpu list in cpuset.cpus not exclusive)" } else { "root" }.to_string()
     }
@@ -154,9 +158,9 @@ fn a_hard_zone_comes_and_goes() {
     let zone = model.zone(ZoneKind::Hard, "2-5").unwrap();
     let name = format!("carrack-zone-{pid}-777");
     assert_eq!(model.zones(), std::slice::from_ref(&name));
-    let of_zone = |file: &str| model.text(&format!("{name}/{file}"));
-    assert_eq!((of_zone("cpuset.cpus").as_str(), of_zone("cpuset.mems").as_str()), ("2-5", "0"));
-    assert_eq!(of_zone("cgroup.procs"), format!("{pid}\n"));
+    assert_eq!(model.text(&format!("{name}/cpuset.cpus")), "2-5");
+    assert_eq!(model.text(&format!("{name}/cpuset.mems")), "0");
+    assert_eq!(model.text(&format!("{name}/cgroup.procs")), format!("{pid}\n"));
     assert_eq!(model.text("cpuset.cpus.effective"), "0-1,6-7");
     assert!(model.text("cgroup.subtree_control").contains("cpuset") && zone.is_hard());
     assert!(zone.note().contains("CPU 2-5") && zone.note().contains(&name), "{}", zone.note());
@@ -281,8 +285,8 @@ fn zones_of_killed_processes_are_found_and_removed() {
     model.put("carrack-zone-65-65/cpuset.cpus.partition", "root");
     model.put("cpuset.cpus.effective", "0-1,4-7");
     let tree = model.tree().unwrap();
-    let names = |zones: Vec<StaleZone>| zones.into_iter().map(|zone| zone.name).collect::<Vec<_>>();
-    assert_eq!(names(stale_zones(&tree).unwrap()), ["carrack-zone-60-6", "carrack-zone-65-65"]);
+    let stale: Vec<_> = stale_zones(&tree).unwrap().into_iter().map(|zone| zone.name).collect();
+    assert_eq!(stale, ["carrack-zone-60-6", "carrack-zone-65-65"]);
     let repaired = repair_zones(&tree).unwrap();
     assert_eq!(repaired[0].to_string(), "carrack-zone-60-6 keeps CPU 2-3 for process 60, which is gone");
     assert_eq!(stale_zones(&tree).unwrap(), []);

@@ -16,6 +16,10 @@ pub struct ApiAuth {
     tokens: TokenKeys,
 }
 
+fn unauthorized(detail: impl Into<String>, hint: &str) -> Problem {
+    Problem::new(StatusCode::UNAUTHORIZED, detail, hint)
+}
+
 impl ApiAuth {
     /// Accepts tokens of these issuers over the network. Without any, only a Unix socket admits callers.
     pub fn new(tokens: TokenKeys) -> ApiAuth {
@@ -31,14 +35,13 @@ impl ApiAuth {
         if let &Peer::User(uid) = peer {
             return Ok(Caller { user: name_of_user(uid), is_root: uid == 0, rights: Rights::All });
         }
-        let unauthorized = |detail: String, hint: &str| Problem::new(StatusCode::UNAUTHORIZED, detail, hint);
         let wanted = "send `Authorization: Bearer TOKEN`; `carrack keys token` makes tokens";
         let header = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let Some((scheme, token)) = header.and_then(|value| value.split_once(' ')) else {
-            return Err(unauthorized("there is no token".to_owned(), wanted));
+            return Err(unauthorized("there is no token", wanted));
         };
         if !scheme.eq_ignore_ascii_case("bearer") {
-            return Err(unauthorized("this is no bearer token".to_owned(), wanted));
+            return Err(unauthorized("this is no bearer token", wanted));
         }
         let token = self.tokens.verify(token.trim(), SystemTime::now());
         let token = token.map_err(|error| {

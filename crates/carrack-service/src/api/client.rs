@@ -58,28 +58,30 @@ impl FromStr for Server {
     type Err = NotAServer;
 
     fn from_str(text: &str) -> Result<Server, NotAServer> {
-        let wrong = || NotAServer(text.to_owned());
+        Server::parse(text).ok_or_else(|| NotAServer(text.to_owned()))
+    }
+}
+
+impl Server {
+    fn parse(text: &str) -> Option<Server> {
         if let Some(path) = text.strip_prefix("unix:") {
             let path = path.strip_prefix("//").unwrap_or(path);
-            return if path.is_empty() { Err(wrong()) } else { Ok(Server::Unix(path.into())) };
+            return (!path.is_empty()).then(|| Server::Unix(path.into()));
         }
         let (rest, is_tls) = match (text.strip_prefix("http://"), text.strip_prefix("https://")) {
             (Some(rest), _) => (rest, false),
             (_, Some(rest)) => (rest, true),
-            _ => return Err(wrong()),
+            _ => return None,
         };
         let authority = rest.strip_suffix('/').unwrap_or(rest);
         let default = if is_tls { 443 } else { 80 };
         let (host, port) = match authority.rsplit_once(':') {
-            Some((host, port)) if !port.ends_with(']') => (host, port.parse().map_err(|_| wrong())?),
+            Some((host, port)) if !port.ends_with(']') => (host, port.parse().ok()?),
             _ => (authority, default),
         };
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-        let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b".-:_".contains(&byte);
-        if host.is_empty() || !host.bytes().all(is_host) {
-            return Err(wrong());
-        }
-        Ok(Server::Tcp { host: host.to_owned(), port, is_tls })
+        let is_host = host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-:_".contains(&byte));
+        (!host.is_empty() && is_host).then(|| Server::Tcp { host: host.to_owned(), port, is_tls })
     }
 }
 
@@ -272,9 +274,15 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
 /// Escapes a value for a query (RFC 3986, 2.1).
 fn quoted(text: &str) -> String {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/:".contains(&byte);
-    let quote = |byte| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
-    text.bytes().map(quote).collect()
+    let mut quoted = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~/:".contains(&byte) {
+            quoted.push(char::from(byte));
+        } else {
+            quoted.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    quoted
 }
 
 /// Returns an ID as a segment of a path.

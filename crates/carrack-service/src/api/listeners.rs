@@ -89,6 +89,11 @@ impl std::fmt::Debug for Kind {
     }
 }
 
+/// For `map_err`: adds the path of a Unix socket.
+fn system(path: &Path) -> impl FnOnce(io::Error) -> ListenError {
+    move |error| ListenError::System { place: path.display().to_string(), error }
+}
+
 impl ApiListener {
     /// Opens a Unix socket with these permissions, and replaces the socket of a dead process. Needs a Tokio
     /// runtime, as the others do.
@@ -96,7 +101,6 @@ impl ApiListener {
     /// # Errors
     /// [`ListenError`] if it can't listen there.
     pub fn unix(path: &Path, mode: u32) -> Result<ApiListener, ListenError> {
-        let system = |error| ListenError::System { place: path.display().to_string(), error };
         match fs::symlink_metadata(path) {
             Ok(metadata) if !metadata.file_type().is_socket() => {
                 return Err(ListenError::NoSocket(path.to_path_buf()));
@@ -104,15 +108,15 @@ impl ApiListener {
             Ok(_) if std::os::unix::net::UnixStream::connect(path).is_ok() => {
                 return Err(ListenError::InUse(path.to_path_buf()));
             }
-            Ok(_) => fs::remove_file(path).map_err(system)?,
+            Ok(_) => fs::remove_file(path).map_err(system(path))?,
             Err(_) => {
                 if let Some(directory) = path.parent() {
-                    fs::create_dir_all(directory).map_err(system)?;
+                    fs::create_dir_all(directory).map_err(system(path))?;
                 }
             }
         }
-        let listener = UnixListener::bind(path).map_err(system)?;
-        fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(system)?;
+        let listener = UnixListener::bind(path).map_err(system(path))?;
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(system(path))?;
         Ok(ApiListener(Kind::Unix(listener)))
     }
 

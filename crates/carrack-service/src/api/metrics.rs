@@ -7,41 +7,55 @@ use carrack_plan::grants::TargetView;
 /// The format's content type.
 pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4";
 
+/// A gauge's name, its help, and its value of a target.
+type Gauge = (&'static str, &'static str, fn(&TargetView) -> Option<f64>);
+
+const GAUGES: [Gauge; 6] = [
+    ("carrack_target_users", "Transfers that use the target now.", |target| Some(users(target) as f64)),
+    ("carrack_target_users_max", "Transfers that may use it at a time.", |target| {
+        Some(target.users_max as f64)
+    }),
+    ("carrack_target_waiting", "Transfers that wait for it.", |target| Some(target.waiting.len() as f64)),
+    ("carrack_target_waiting_seconds_max", "How long the first of them has waited.", |target| {
+        Some(target.waiting.first().map_or(0.0, |first| first.waits_ms as f64 / 1e3))
+    }),
+    ("carrack_target_load_ratio", "Part of the target that computation uses.", |target| target.load),
+    (
+        "carrack_target_load_expected_ratio",
+        "Part of the target that computation is expected to use.",
+        |target| target.load_expected,
+    ),
+];
+
 /// Formats all targets, and the bytes that were moved from or to each.
 pub(super) fn text(targets: &[TargetView], moved_bytes: &[(String, u64)]) -> String {
     let mut text = String::new();
-    let mut family = |name: &str, kind: &str, help: &str, samples: Vec<(&str, f64)>| {
-        // Writing to a string does not fail.
-        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
-        for (target, value) in samples {
-            let _ = writeln!(text, "{name}{{target=\"{}\"}} {value}", label(target));
-        }
-    };
-    let of_all = |value: fn(&TargetView) -> f64| {
-        targets.iter().map(|target| (&*target.target, value(target))).collect::<Vec<_>>()
-    };
-    let of_some = |value: fn(&TargetView) -> Option<f64>| {
-        targets.iter().filter_map(|target| Some((&*target.target, value(target)?))).collect::<Vec<_>>()
-    };
-    let has_it =
-        |target: &TargetView| target.holders.iter().filter(|holder| holder.starts_in_us == 0).count() as f64;
-    family("carrack_target_users", "gauge", "Transfers that use the target now.", of_all(has_it));
-    let users_max = |target: &TargetView| target.users_max as f64;
-    family("carrack_target_users_max", "gauge", "Transfers that may use it at a time.", of_all(users_max));
-    let waiting = |target: &TargetView| target.waiting.len() as f64;
-    family("carrack_target_waiting", "gauge", "Transfers that wait for it.", of_all(waiting));
-    let longest =
-        |target: &TargetView| target.waiting.first().map_or(0.0, |first| first.waits_ms as f64 / 1e3);
-    let help = "How long the first of them has waited.";
-    family("carrack_target_waiting_seconds_max", "gauge", help, of_all(longest));
-    let help = "Part of the target that computation uses.";
-    family("carrack_target_load_ratio", "gauge", help, of_some(|target| target.load));
-    let help = "Part of the target that computation is expected to use.";
-    family("carrack_target_load_expected_ratio", "gauge", help, of_some(|target| target.load_expected));
-    let moved = moved_bytes.iter().map(|(target, bytes)| (&**target, *bytes as f64)).collect();
+    for (name, help, value) in GAUGES {
+        let samples = targets.iter().filter_map(|target| Some((&*target.target, value(target)?)));
+        write_family(&mut text, name, "gauge", help, samples);
+    }
+    let moved = moved_bytes.iter().map(|(target, bytes)| (&**target, *bytes as f64));
     let help = "Bytes that transfers told they moved from or to the target.";
-    family("carrack_target_moved_bytes_total", "counter", help, moved);
+    write_family(&mut text, "carrack_target_moved_bytes_total", "counter", help, moved);
     text
+}
+
+fn write_family<'a>(
+    text: &mut String,
+    name: &str,
+    kind: &str,
+    help: &str,
+    samples: impl Iterator<Item = (&'a str, f64)>,
+) {
+    // Writing to a string does not fail.
+    let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    for (target, value) in samples {
+        let _ = writeln!(text, "{name}{{target=\"{}\"}} {value}", label(target));
+    }
+}
+
+fn users(target: &TargetView) -> usize {
+    target.holders.iter().filter(|holder| holder.starts_in_us == 0).count()
 }
 
 fn label(text: &str) -> String {
@@ -56,10 +70,10 @@ mod tests {
 
     #[test]
     fn each_family_has_its_type_and_a_line_a_target() {
-        let holder = |starts_in_us| ViewOfHolder {
+        let holder = ViewOfHolder {
             client: "a".to_owned(),
             class: String::new(),
-            starts_in_us,
+            starts_in_us: 0,
             ends_in_us: 9,
             bytes: 0,
         };
@@ -70,7 +84,7 @@ mod tests {
             load_expected: None,
             users_max: 2,
             burst_ms: 500,
-            holders: vec![holder(0), holder(5)],
+            holders: vec![holder.clone(), ViewOfHolder { starts_in_us: 5, ..holder }],
             waiting: vec![waiting],
         };
         let text = text(&[target], &[("fs/y".to_owned(), 7)]);

@@ -1,7 +1,6 @@
 //! The configuration of an API server: its listeners, its credentials, the issuers that it accepts.
 
 use std::fs;
-use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -129,6 +128,6 @@ impl ApiPlan {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, ApiPlanError> {
-    let told = |error: io::Error| ApiPlanError::File { path: path.to_path_buf(), message: error.to_string() };
-    fs::read(path).map_err(told)
+    fs::read(path)
+        .map_err(|error| ApiPlanError::File { path: path.to_path_buf(), message: error.to_string() })
 }

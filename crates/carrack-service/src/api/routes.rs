@@ -233,8 +233,7 @@ async fn events(
     caller.check(TransferRight::Read)?;
     // A stream that can't begin is an answer with a status.
     let record = control.transfer(&id).await.map_err(refused)?;
-    let shown = move |record| shown(record, &caller);
-    Ok(sse::response(control, Some(record.id), shown))
+    Ok(sse::response(control, Some(record.id), move |record| shown(record, &caller)))
 }
 
 /// Watch all transfers

@@ -2,7 +2,7 @@
 //! answers.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -134,8 +134,9 @@ async fn what_is_served_is_what_is_described() {
     assert_eq!(status, 200);
     let mut routes = Vec::new();
     for (path, methods) in description["paths"].as_object().unwrap() {
-        let is_method = |key: &&String| ["get", "post", "put", "delete", "patch"].contains(&&***key);
-        routes.extend(methods.as_object().unwrap().keys().filter(is_method).map(|m| format!("{m} {path}")));
+        let named =
+            ["get", "post", "put", "delete", "patch"].into_iter().filter(|m| methods.get(m).is_some());
+        routes.extend(named.map(|method| format!("{method} {path}")));
     }
     routes.sort();
     assert_eq!(
@@ -239,16 +240,17 @@ async fn the_client_does_what_the_queue_does() {
     assert!(matches!(nobody.transfers(1, None).await, Err(ControlError::Away(_))));
 }
 
+fn submission_with(name: &str, value: Value) -> Value {
+    let mut submission = json!({"source": "local:/a", "destination": "local:/b", "options": {}});
+    let (place, name) = name.rsplit_once('/').unwrap();
+    submission.pointer_mut(place).unwrap()[name] = value;
+    submission
+}
+
 #[tokio::test]
 async fn what_would_be_ignored_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let _client = served(dir.path());
-    let with = |name: &str, value: Value| {
-        let mut submission = json!({"source": "local:/a", "destination": "local:/b", "options": {}});
-        let (place, name) = name.rsplit_once('/').unwrap();
-        submission.pointer_mut(place).unwrap()[name] = value;
-        submission
-    };
     for (name, value, told) in [
         ("/options/weather", json!("fine"), "there is no option --weather"),
         ("/options/placement", json!("split"), "invalid value 'split' for '--placement"),
@@ -256,19 +258,22 @@ async fn what_would_be_ignored_is_refused() {
         ("/options/pairs", json!(2), "a machine's queue has no --pairs"),
         ("/prority", json!(9), "prority is nothing"),
     ] {
-        let (status, _, answer) = ask(dir.path(), "POST", "/v1/transfers", Some(with(name, value))).await;
+        let (status, _, answer) =
+            ask(dir.path(), "POST", "/v1/transfers", Some(submission_with(name, value))).await;
         assert_eq!(status, 422, "{answer}");
         assert!(answer["detail"].as_str().unwrap().starts_with(told), "{answer}");
         assert!(!answer["hint"].as_str().unwrap().is_empty(), "{answer}");
     }
     for umask in [json!("0888"), json!("1000"), json!(23)] {
-        let (status, _, answer) = ask(dir.path(), "POST", "/v1/transfers", Some(with("/umask", umask))).await;
+        let (status, _, answer) =
+            ask(dir.path(), "POST", "/v1/transfers", Some(submission_with("/umask", umask))).await;
         assert_eq!(status, 422, "{answer}");
     }
     for (name, value) in
         [("/options/policy", json!("round-robin")), ("/priority", json!(9)), ("/umask", json!("0027"))]
     {
-        let (status, _, answer) = ask(dir.path(), "POST", "/v1/transfers", Some(with(name, value))).await;
+        let (status, _, answer) =
+            ask(dir.path(), "POST", "/v1/transfers", Some(submission_with(name, value))).await;
         assert_eq!(status, 201, "{answer}");
     }
 }
@@ -314,8 +319,12 @@ impl Site {
         Site { directory, authority }
     }
 
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
     fn read(&self, name: &str) -> Vec<u8> {
-        std::fs::read(self.directory.path().join(name)).unwrap()
+        std::fs::read(self.path(name)).unwrap()
     }
 
     fn token(&self, subject: &str, scope: &str) -> String {
@@ -329,12 +338,11 @@ impl Site {
     }
 
     fn plan(&self, is_tls: bool) -> ApiPlan {
-        let path = |name: &str| self.directory.path().join(name);
-        let key = path("authority/token.pem");
+        let key = self.path("authority/token.pem");
         ApiPlan {
             listen: vec![([127, 0, 0, 1], 0).into()],
             socket: None,
-            identity: is_tls.then(|| (path("server.pem"), path("server-key.pem"))),
+            identity: is_tls.then(|| (self.path("server.pem"), self.path("server-key.pem"))),
             issuers: vec![ApiIssuer { name: "site".into(), audience: "transfers".into(), key }],
             revoked: None,
         }
@@ -366,12 +374,12 @@ async fn a_token_says_who_asks_and_how_far_that_goes() {
     let own = name_of_user(rustix::process::geteuid().as_raw());
     for is_tls in [true, false] {
         let port = site.serve(is_tls).await;
-        let with = |scope: &str| site.client(port, is_tls, &site.token(&own, scope));
-        let record = with("transfers.modify").submit("", submission("")).await.unwrap();
+        let modifier = site.client(port, is_tls, &site.token(&own, "transfers.modify"));
+        let record = modifier.submit("", submission("")).await.unwrap();
         assert_eq!(record.user, own);
-        let reader = with("transfers.read");
+        let reader = site.client(port, is_tls, &site.token(&own, "transfers.read"));
         assert_eq!(reader.watch_all().next().await.unwrap().unwrap(), record);
-        let stranger = with("storage.read:/");
+        let stranger = site.client(port, is_tls, &site.token(&own, "storage.read:/"));
         let refused = stranger.watch_all().next().await.unwrap();
         assert!(matches!(refused, Err(ControlError::Forbidden(_))), "{refused:?}");
         assert_eq!(reader.transfers(9, None).await.unwrap(), std::slice::from_ref(&record));
@@ -379,7 +387,7 @@ async fn a_token_says_who_asks_and_how_far_that_goes() {
         for refused in [
             reader.submit("", submission("")).await,
             reader.order("", &record.id, Order::Cancel).await,
-            with("storage.read:/").transfer(&record.id).await,
+            stranger.transfer(&record.id).await,
             site.client(port, is_tls, "").transfer(&record.id).await,
             site.client(port, is_tls, "not.a.token").transfer(&record.id).await,
             // Another user's transfer.

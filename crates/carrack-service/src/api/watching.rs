@@ -5,6 +5,7 @@ use std::time::Duration;
 use carrack_register::control::ControlError;
 use carrack_register::records::TransferRecord;
 use futures_util::StreamExt;
+use serde::de::DeserializeOwned;
 
 use super::client::ApiClient;
 use super::problem::Problem;
@@ -81,15 +82,19 @@ impl<'a> Watching<'a> {
         }
     }
 
+    fn parsed<T: DeserializeOwned>(&self, data: &str) -> Result<T, ControlError> {
+        serde_json::from_str(data)
+            .map_err(|error| self.client.away(format!("an event that can't be read: {error}")))
+    }
+
     /// Returns the next record; `None` at the stream's end.
     async fn event(&mut self) -> Result<Option<TransferRecord>, ControlError> {
         loop {
             while let Some((name, data)) = self.said.pop() {
-                let unreadable = |error| self.client.away(format!("an event that can't be read: {error}"));
                 match &*name {
-                    TRANSFER => return serde_json::from_str(&data).map(Some).map_err(unreadable),
+                    TRANSFER => return self.parsed(&data).map(Some),
                     PROBLEM => {
-                        let problem: Problem = serde_json::from_str(&data).map_err(unreadable)?;
+                        let problem: Problem = self.parsed(&data)?;
                         return Err(problem.into_error(self.id.as_deref().unwrap_or_default()));
                     }
                     _ => {}

@@ -16,26 +16,27 @@ use signal_hook::low_level::pipe;
 
 /// Starts the thread. `parent` is only polled.
 pub fn watch(parent: UnixStream, abort: Abort) -> io::Result<()> {
-    let (mut heard, said) = UnixStream::pair()?;
+    let (heard, said) = UnixStream::pair()?;
     pipe::register(SIGTERM, said)?;
-    let wait = move || {
-        loop {
-            let mut fds = [
-                PollFd::from_borrowed_fd(parent.as_fd(), PollFlags::RDHUP),
-                PollFd::from_borrowed_fd(heard.as_fd(), PollFlags::IN),
-            ];
-            match poll(&mut fds, None) {
-                Ok(_) => break,
-                Err(Errno::INTR) => {}
-                Err(_) => break,
-            }
-        }
-        // The daemon may be restarting, or a time limit was reached: the client may try again.
-        abort.dismiss();
-        // The session ends now. A living parent enforces its deadline; a dead one can't.
-        let mut byte = [0; 2];
-        while !matches!(heard.read(&mut byte), Ok(0) | Err(_)) {}
-    };
-    thread::Builder::new().name("carrack-guard".into()).spawn(wait)?;
+    thread::Builder::new().name("carrack-guard".into()).spawn(move || wait(&parent, heard, &abort))?;
     Ok(())
+}
+
+fn wait(parent: &UnixStream, mut heard: UnixStream, abort: &Abort) {
+    loop {
+        let mut fds = [
+            PollFd::from_borrowed_fd(parent.as_fd(), PollFlags::RDHUP),
+            PollFd::from_borrowed_fd(heard.as_fd(), PollFlags::IN),
+        ];
+        match poll(&mut fds, None) {
+            Ok(_) => break,
+            Err(Errno::INTR) => {}
+            Err(_) => break,
+        }
+    }
+    // The daemon may be restarting, or a time limit was reached: the client may try again.
+    abort.dismiss();
+    // The session ends now. A living parent enforces its deadline; a dead one can't.
+    let mut byte = [0; 2];
+    while !matches!(heard.read(&mut byte), Ok(0) | Err(_)) {}
 }

@@ -5,6 +5,7 @@
 //! and export.
 
 use std::cell::RefCell;
+use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -138,9 +139,10 @@ impl ExportHouse {
 
     fn nowhere(&self, claim: &Claim) -> SessionError {
         let open: Vec<&str> = self.config.open_to(&claim.who.name).collect();
-        let hint = match open.is_empty() {
-            true => "no export is open to you".to_owned(),
-            false => format!("exports that are open to you: {}", open.join(", ")),
+        let hint = if open.is_empty() {
+            "no export is open to you".to_owned()
+        } else {
+            format!("exports that are open to you: {}", open.join(", "))
         };
         SessionError::refused("paths on a daemon are /EXPORT/sub/path", hint)
     }
@@ -168,16 +170,15 @@ impl ExportHouse {
 
     /// Asks the parent for admission: the parent enforces the quotas.
     fn ask(&self, claim: &Claim, work: Work) -> Result<(Door, u64), SessionError> {
-        let local = |error| SessionError::Local { what: "asking the daemon", error };
         self.tell(&ToParent::Ask { who: claim.who.clone(), work, until_s: claim.until_s })?;
         let parent = &mut *self.parent.borrow_mut();
-        match receive(parent).map_err(local)? {
+        match receive(parent).map_err(local("asking the daemon"))? {
             Answer::Refused { message, hint, later_ms: Some(ms) } => {
                 Err(SessionError::later(message, hint, Some(Duration::from_millis(ms))))
             }
             Answer::Refused { message, hint, later_ms: None } => Err(SessionError::refused(message, hint)),
             Answer::Admitted { nonce, rate } => {
-                let socket = receive_descriptor(parent).map_err(local)?;
+                let socket = receive_descriptor(parent).map_err(local("asking the daemon"))?;
                 let nonce = ListenerNonce::new(nonce);
                 Ok((Door::Handed { socket, port: self.errand.here.port(), nonce }, rate))
             }
@@ -188,12 +189,12 @@ impl ExportHouse {
     fn enter(&self, export: &Export, rule: &Rule) -> Result<Arc<Root>, SessionError> {
         let mut inside = self.inside.borrow_mut();
         if let Some(inside) = &*inside {
-            return match inside.export == export.name && inside.user == rule.user {
-                true => Ok(Arc::clone(&inside.root)),
-                false => Err(SessionError::refused("a session is for one export", "begin another one")),
+            return if inside.export == export.name && inside.user == rule.user {
+                Ok(Arc::clone(&inside.root))
+            } else {
+                Err(SessionError::refused("a session is for one export", "begin another one"))
             };
         }
-        let local = |what| move |error| SessionError::Local { what, error };
         let account = rule
             .user
             .as_deref()
@@ -264,9 +265,9 @@ impl House for ExportHouse {
         let work = work_of(request);
         let claim = self.claim(request.token).inspect_err(|_| self.tell_wanted(None, &work))?;
         self.tell_wanted(Some(&claim.who), &work);
-        let is_named = |name: &&str| is_in_scope(&claim, Deed::List, &[format!("/{name}").as_bytes()]);
-        let open = self.config.open_to(&claim.who.name).filter(is_named);
-        Ok(Some(open.map(str::to_owned).collect()))
+        let mut exports: Vec<String> = self.config.open_to(&claim.who.name).map(str::to_owned).collect();
+        exports.retain(|name| is_in_scope(&claim, Deed::List, &[format!("/{name}").as_bytes()]));
+        Ok(Some(exports))
     }
 }
 
@@ -279,11 +280,14 @@ fn check_scope(claim: &Claim, request: &Request<'_>) -> Result<(), SessionError>
     Err(SessionError::refused(message, "ask for a token with that right for these paths"))
 }
 
+/// For `map_err`: adds the operation.
+fn local(what: &'static str) -> impl FnOnce(io::Error) -> SessionError {
+    move |error| SessionError::Local { what, error }
+}
+
 fn is_in_scope(claim: &Claim, deed: Deed, paths: &[&[u8]]) -> bool {
     let Some(scope) = &claim.scope else { return true };
-    let is_allowed =
-        |path: &&[u8]| operations_for(deed).iter().any(|&operation| scope.allows(operation, path));
-    paths.iter().all(is_allowed)
+    paths.iter().all(|path| operations_for(deed).iter().any(|&operation| scope.allows(operation, path)))
 }
 
 /// Returns the operations of which a token needs one.
@@ -379,12 +383,13 @@ mod tests {
 
     use super::*;
 
+    fn config(more: &str) -> Config {
+        let text = "[tls]\ncertificate='/c'\nkey='/k'\n[[export]]\nname='d'\npath='/d'\nallow=[{identity='*',read=true}]\n";
+        Config::parse(&format!("{text}{more}")).unwrap()
+    }
+
     #[test]
     fn wishes_are_tempered() {
-        let config = |more: &str| {
-            let text = "[tls]\ncertificate='/c'\nkey='/k'\n[[export]]\nname='d'\npath='/d'\nallow=[{identity='*',read=true}]\n";
-            Config::parse(&format!("{text}{more}")).unwrap()
-        };
         let small = config(
             "[limits]\nbuffer='64MiB'\nio_threads=4\n[spill]\ndirectories=['/nvme:1GiB']\nbudget='1TiB'\n",
         );
@@ -403,8 +408,7 @@ mod tests {
             },
             ..Settings::default()
         };
-        let tempered_for = |slot_bytes| tempered(greedy.clone(), &small, slot_bytes);
-        let settings = tempered_for(1 << 20);
+        let settings = tempered(greedy.clone(), &small, 1 << 20);
         assert_eq!((settings.pool_bytes, settings.io_threads, settings.lanes), (64 << 20, 4, 8));
         assert_eq!(
             (settings.ports.clone(), settings.target_sets.len(), settings.zone),
@@ -412,8 +416,8 @@ mod tests {
         );
         assert_eq!(settings.spill, small.spill.settings());
         assert!(settings.spill.may_lack && settings.spill.budget == Some(1 << 40));
-        assert_eq!(tempered_for(8 << 20).lanes, 2);
-        assert_eq!(tempered_for(64 << 20).lanes, 1);
+        assert_eq!(tempered(greedy.clone(), &small, 8 << 20).lanes, 2);
+        assert_eq!(tempered(greedy.clone(), &small, 64 << 20).lanes, 1);
         let modest = tempered(Settings { io_threads: 2, lanes: 0, ..Settings::default() }, &small, 1 << 20);
         assert_eq!((modest.io_threads, modest.lanes), (2, 0));
         let roomy = config("");

@@ -71,22 +71,24 @@ struct Written {
     rate: Option<u64>,
 }
 
+fn problem(identity: &str, what: &str, hint: &str) -> String {
+    format!("the rule for {identity:?} {what}{}{hint}", super::error::HINT)
+}
+
 impl TryFrom<Written> for Rule {
     type Error = String;
 
     fn try_from(written: Written) -> Result<Rule, String> {
         let Written { identity, read, write, list, user, sessions, rate } = written;
-        let problem = |what: &str, hint: &str| {
-            Err(format!("the rule for {identity:?} {what}{}{hint}", super::error::HINT))
-        };
         if !(read || write || list) {
-            return problem("allows nothing", "give it read, write or list, or take it out");
+            return Err(problem(&identity, "allows nothing", "give it read, write or list, or take it out"));
         }
         if rate.is_some() && sessions.is_none() {
-            return problem(
+            return Err(problem(
+                &identity,
                 "has a rate and no number of sessions",
                 "add sessions: each one gets rate / sessions",
-            );
+            ));
         }
         Ok(Rule { identity, read, write, list, user, sessions, rate })
     }
@@ -148,8 +150,8 @@ fn private() -> Protection {
 
 fn name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let name = String::deserialize(deserializer)?;
-    let is_fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    if (1..=MAX_NAME_BYTES).contains(&name.len()) && name.bytes().all(is_fine) && !name.starts_with('.') {
+    let is_fine = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+    if (1..=MAX_NAME_BYTES).contains(&name.len()) && is_fine && !name.starts_with('.') {
         return Ok(name);
     }
     let hint =

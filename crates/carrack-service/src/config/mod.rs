@@ -140,13 +140,12 @@ impl Config {
     /// # Errors
     /// The first error, with its line.
     pub(crate) fn local_alone(text: &str) -> Result<Option<LocalConfig>, ConfigError> {
-        let has = |table: &toml::Table, key| table.contains_key(key);
-        let is_local = |table: &toml::Table| has(table, "queue") || has(table, "sharing");
-        match text.parse::<toml::Table>() {
-            Ok(table) if is_local(&table) && !has(&table, "export") && !has(&table, "tls") => {
-                parsed(text).map(Some)
-            }
-            _ => Ok(None),
+        let Ok(table) = text.parse::<toml::Table>() else { return Ok(None) };
+        let is_local = table.contains_key("queue") || table.contains_key("sharing");
+        if is_local && !table.contains_key("export") && !table.contains_key("tls") {
+            parsed(text).map(Some)
+        } else {
+            Ok(None)
         }
     }
 
@@ -171,8 +170,10 @@ impl Config {
 
     /// Returns the names of the exports that are open to this identity.
     pub fn open_to(&self, identity: &str) -> impl Iterator<Item = &str> {
-        let is_open = move |export: &&Export| export.rule(identity).is_some();
-        self.exports.iter().filter(is_open).map(|export| export.name.as_str())
+        self.exports
+            .iter()
+            .filter(move |export| export.rule(identity).is_some())
+            .map(|export| export.name.as_str())
     }
 
     /// Returns true if a session may need to become another user.

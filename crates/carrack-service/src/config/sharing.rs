@@ -112,9 +112,10 @@ impl SharingConfig {
 
     /// Returns the rules by which users may use classes.
     pub fn rules(&self) -> ClassRules {
-        let members =
-            |class: &ClassConfig| Members { users: class.users.clone(), groups: class.groups.clone() };
-        ClassRules::new(self.classes.iter().map(|(name, class)| (name.clone(), members(class))).collect())
+        let classes = self.classes.iter().map(|(name, class)| {
+            (name.clone(), Members { users: class.users.clone(), groups: class.groups.clone() })
+        });
+        ClassRules::new(classes.collect())
     }
 
     /// Describes the meta-server for people.

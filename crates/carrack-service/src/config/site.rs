@@ -37,6 +37,10 @@ struct MachineClass {
     groups: Option<Spanned<IgnoredAny>>,
 }
 
+fn error_at(text: &str, place: &Spanned<IgnoredAny>, message: String, hint: &str) -> ConfigError {
+    ConfigError::at(text, Some(place.span().start), message, hint.to_owned())
+}
+
 impl SharingConfig {
     /// Reads the file of a fleet's site.
     ///
@@ -46,19 +50,17 @@ impl SharingConfig {
     pub fn of_site(text: &str) -> Result<SharingConfig, ConfigError> {
         let OfSite { sharing } = parsed(text)?;
         let OfMachine { sharing: machine } = parsed(text)?;
-        let wrong = |place: &Spanned<IgnoredAny>, message: String, hint: &str| {
-            Err(ConfigError::at(text, Some(place.span().start), message, hint.to_owned()))
-        };
         if let Some(socket) = &machine.socket {
             let message = "a site's targets are asked for over NATS, at no socket".to_owned();
-            return wrong(socket, message, "take socket out; that of a machine belongs to `carrack serve`");
+            let hint = "take socket out; that of a machine belongs to `carrack serve`";
+            return Err(error_at(text, socket, message, hint));
         }
         for (name, MachineClass { users, groups }) in &machine.classes {
             if let Some(place) = users.as_ref().or(groups.as_ref()) {
                 let message = format!("nobody proves over NATS that he may use the class {name}");
                 let hint =
                     "take users and groups out: a site's classes are for all who may submit to the fleet";
-                return wrong(place, message, hint);
+                return Err(error_at(text, place, message, hint));
             }
         }
         Ok(sharing)

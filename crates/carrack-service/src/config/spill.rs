@@ -32,8 +32,10 @@ fn directories<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<SpillDi
         let hint = format!("name 1 to {SPILL_DIRECTORIES_MAX}, or leave [spill] out");
         return Err(wrong(format!("{} directories", texts.len()), hint));
     }
-    let parse = |text: &String| {
-        text.parse().map_err(|error| wrong(format!("{text:?}: {error}"), "write \"/nvme/spill:64GiB\""))
-    };
-    texts.iter().map(parse).collect()
+    texts
+        .iter()
+        .map(|text| {
+            text.parse().map_err(|error| wrong(format!("{text:?}: {error}"), "write \"/nvme/spill:64GiB\""))
+        })
+        .collect()
 }

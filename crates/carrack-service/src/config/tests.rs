@@ -125,12 +125,13 @@ fn a_queue_may_be_alone() {
     }
 }
 
+fn turns(more: &str) -> TurnRules {
+    let text = format!("[queue]\ndirectory = \"/q\"\n{more}");
+    Config::local_alone(&text).unwrap().unwrap().queue.unwrap().settings(None).turns
+}
+
 #[test]
 fn a_queue_has_rules_of_its_order() {
-    let turns = |more: &str| {
-        let text = format!("[queue]\ndirectory = \"/q\"\n{more}");
-        Config::local_alone(&text).unwrap().unwrap().queue.unwrap().settings(None).turns
-    };
     assert_eq!(turns(""), TurnRules::default());
     let said = turns(
         "priority_max = 7\npriorities = { ops = 9 }\nweights = { projx = 2, alice = 0.5 }\n\

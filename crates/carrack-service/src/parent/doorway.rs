@@ -165,9 +165,10 @@ impl Daemon {
             return Some(number);
         }
         let (largest, oldest) = taken.first_of_largest()?;
-        let (most, own) = match largest.is_near(place) {
-            true => (taken.of(largest).of_address, held.of_address),
-            false => (taken.of(largest).of_prefix, held.of_prefix),
+        let (most, own) = if largest.is_near(place) {
+            (taken.of(largest).of_address, held.of_address)
+        } else {
+            (taken.of(largest).of_prefix, held.of_prefix)
         };
         if self.failed.contains_key(&oldest) {
             return (most > own + 1).then(|| self.failed.remove(&oldest)).map(|_| number);

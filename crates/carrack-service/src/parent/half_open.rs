@@ -114,13 +114,12 @@ impl Strangers {
     /// Removes and returns a connection that is older than `patience` if it is silent, or than three times
     /// that if it waits for a process.
     pub fn take_overdue(&mut self, patience: Duration, now: Instant) -> Option<HalfOpen> {
-        let is_overdue = |number: &&u64, patience: Duration| {
-            self.by_age.get(number).is_some_and(|one| now.saturating_duration_since(one.since) >= patience)
-        };
-        let silent = self.silent.first().filter(|number| is_overdue(number, patience));
-        let waiting =
-            || self.waiting.first().filter(|number| is_overdue(number, patience * WAITING_PATIENCE));
-        let number = *silent.or_else(waiting)?;
+        let oldest = [(self.silent.first(), patience), (self.waiting.first(), patience * WAITING_PATIENCE)];
+        let (number, _) = oldest.into_iter().find(|(number, patience)| {
+            let oldest = number.and_then(|number| self.by_age.get(number));
+            oldest.is_some_and(|oldest| now.saturating_duration_since(oldest.since) >= *patience)
+        })?;
+        let number = *number?;
         self.take(number)
     }
 
@@ -172,15 +171,15 @@ mod tests {
         let start = Instant::now();
         let (mut strangers, numbers) = strangers(&["192.0.2.1"; 3], start);
         let patience = Duration::from_secs(10);
-        let at = |second| start + Duration::from_secs(second);
-        assert!(strangers.take_overdue(patience, at(9)).is_none());
-        assert_eq!(strangers.take_overdue(patience, at(10)).unwrap().since, start);
+        const SECOND: Duration = Duration::from_secs(1);
+        assert!(strangers.take_overdue(patience, start + SECOND * 9).is_none());
+        assert_eq!(strangers.take_overdue(patience, start + SECOND * 10).unwrap().since, start);
         assert_eq!(strangers.waiting().count(), 0);
         strangers.let_wait(numbers[1]);
         assert!(strangers.waiting().map(|(number, _)| number).eq([numbers[1]]));
-        assert_eq!(strangers.take_overdue(patience, at(12)).unwrap().since, at(2));
-        assert!(strangers.take_overdue(patience, at(30)).is_none());
-        assert!(strangers.take_overdue(patience, at(31)).is_some() && strangers.len() == 0);
+        assert_eq!(strangers.take_overdue(patience, start + SECOND * 12).unwrap().since, start + SECOND * 2);
+        assert!(strangers.take_overdue(patience, start + SECOND * 30).is_none());
+        assert!(strangers.take_overdue(patience, start + SECOND * 31).is_some() && strangers.len() == 0);
         strangers.let_wait(numbers[2]);
         assert_eq!(strangers.waiting().count(), 0, "who is gone waits for nothing");
     }

@@ -31,6 +31,7 @@ use carrack_transport::Neighbourhood;
 use sd_notify::NotifyState;
 
 use crate::audit::Audit;
+use crate::config::LocalConfig;
 use crate::log::{Log, Verbosity};
 use crate::queue::{EndsWith, serve_local};
 use beside::Beside;
@@ -72,11 +73,14 @@ pub fn serve(path: &Path, verbosity: Verbosity) -> Result<(), ServeError> {
 /// # Errors
 /// [`ServeError`] if the process can't start.
 pub fn serve_local_of(path: &Path, verbosity: Verbosity) -> Result<(), ServeError> {
-    let read = || Plan::load(path).map(|plan| plan.config.local());
-    match read()? {
-        Some(local) => Ok(serve_local(&local, EndsWith::Stdin, Log(verbosity), read)?),
+    match local_of(path)? {
+        Some(local) => Ok(serve_local(&local, EndsWith::Stdin, Log(verbosity), || local_of(path))?),
         None => Ok(()),
     }
+}
+
+fn local_of(path: &Path) -> Result<Option<LocalConfig>, ServeError> {
+    Ok(Plan::load(path)?.config.local())
 }
 
 /// Describes for people how the daemon would run, followed by notices for the administrator that keep nothing

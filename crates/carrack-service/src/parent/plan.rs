@@ -175,18 +175,20 @@ fn describe_rule(rule: &Rule) -> String {
 /// fails.
 pub(crate) fn read(path: &Path) -> Result<String, ServeError> {
     let mut text = String::new();
-    let read = |file: File| file.take(MAX_CONFIG_BYTES as u64 + 1).read_to_string(&mut text);
-    let failed = |error| ServeError::File { path: path.to_path_buf(), error };
-    File::open(path).and_then(read).map_err(failed)?;
+    File::open(path)
+        .and_then(|file| file.take(MAX_CONFIG_BYTES as u64 + 1).read_to_string(&mut text))
+        .map_err(|error| ServeError::File { path: path.to_path_buf(), error })?;
     Ok(text)
 }
 
+fn wrong(export: &Export, message: String, hint: &'static str) -> Result<(), ServeError> {
+    Err(ServeError::Export { export: export.name.clone(), message, hint })
+}
+
 fn check_export(export: &Export, notices: &mut Vec<String>) -> Result<(), ServeError> {
-    let wrong =
-        |message: String, hint| Err(ServeError::Export { export: export.name.clone(), message, hint });
     match std::fs::metadata(&export.path) {
         Ok(metadata) if !metadata.is_dir() => {
-            return wrong(format!("{} is no directory", export.path.display()), "name a directory");
+            return wrong(export, format!("{} is no directory", export.path.display()), "name a directory");
         }
         // It may be mounted later, or only be visible to the rule's user.
         Err(error) => notices.push(format!("export {}: {}: {error}", export.name, export.path.display())),
@@ -198,6 +200,7 @@ fn check_export(export: &Export, notices: &mut Vec<String>) -> Result<(), ServeE
             Some(user) => match User::from_name(user) {
                 Ok(Some(account)) if account.uid.is_root() => {
                     return wrong(
+                        export,
                         format!("sessions of {} would be root's", rule.identity),
                         "name another account",
                     );
@@ -206,12 +209,19 @@ fn check_export(export: &Export, notices: &mut Vec<String>) -> Result<(), ServeE
                     let message =
                         format!("sessions of {} can't become {user}: the daemon is not root", rule.identity);
                     return wrong(
+                        export,
                         message,
                         "start it as root, or take user out: then sessions are the daemon's own user",
                     );
                 }
                 Ok(Some(_)) => {}
-                _ => return wrong(format!("there is no account {user}"), "make it, or correct the name"),
+                _ => {
+                    return wrong(
+                        export,
+                        format!("there is no account {user}"),
+                        "make it, or correct the name",
+                    );
+                }
             },
             None if is_root => {
                 notices.push(format!(
@@ -241,13 +251,12 @@ fn memory_notice(config: &Config) -> Option<String> {
     let info = rustix::system::sysinfo();
     let there = info.totalram.saturating_mul(info.mem_unit.into());
     let most = config.limits.buffer.saturating_mul(config.limits.sessions);
-    let shown = |bytes| ByteSize(bytes).display().iec();
     (most > there).then(|| {
         format!(
             "{} sessions may have buffers of {} in all, the machine has {}",
             config.limits.sessions,
-            shown(most),
-            shown(there)
+            ByteSize(most).display().iec(),
+            ByteSize(there).display().iec()
         )
     })
 }

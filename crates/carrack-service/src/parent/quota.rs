@@ -87,14 +87,15 @@ allow = [{ identity = "*", read = true }]
         Held { identity: identity.into(), export: export.into() }
     }
 
+    fn said(running: &[&Held], wanted: &Held) -> Result<u64, String> {
+        let config = Config::parse(CONFIG).unwrap();
+        admit(&config, running.iter().copied(), wanted).map_err(|full| full.message)
+    }
+
     #[test]
     fn there_is_room_until_there_is_none() {
-        let config = Config::parse(CONFIG).unwrap();
         let (on_data, on_more) = (held("alice", "data"), held("alice", "more"));
         let bob = held("bob", "data");
-        let said = |running: &[&Held], wanted: &Held| {
-            admit(&config, running.iter().copied(), wanted).map_err(|full| full.message)
-        };
         assert_eq!(said(&[], &on_data), Ok(5_000_000));
         assert_eq!(said(&[], &bob), Ok(0));
         assert_eq!(said(&[&on_data, &bob, &bob], &on_data), Ok(5_000_000));

@@ -34,16 +34,15 @@ impl Daemon {
     fn watch_session(&mut self, number: u64) {
         let Some(session) = self.sessions.get(&number) else { return };
         let source = Source::Session(number);
-        let watched = match session.is_heard {
-            true => self.events.watch_again(&session.socket, source, session.has_unsent()),
+        let watched = if session.is_heard {
+            self.events.watch_again(&session.socket, source, session.has_unsent())
+        } else {
             // A process that has closed its socket and still runs can't be watched.
-            false => {
-                let ended = self.events.forget(&session.socket);
-                if let Some(session) = self.sessions.get_mut(&number) {
-                    session.kill_when_mute(Instant::now());
-                }
-                ended
+            let ended = self.events.forget(&session.socket);
+            if let Some(session) = self.sessions.get_mut(&number) {
+                session.kill_when_mute(Instant::now());
             }
+            ended
         };
         if let Err(error) = watched {
             self.log.detail(|| format!("session {number}: {error}"));

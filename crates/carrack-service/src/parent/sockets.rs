@@ -51,24 +51,24 @@ impl Sockets {
     /// # Errors
     /// The first address that can't be listened on; nothing has changed then.
     pub fn changed_to(&self, addresses: &[SocketAddr]) -> io::Result<Vec<(SocketAddr, Option<TcpListener>)>> {
-        let is_open = |address: &SocketAddr| self.open.iter().any(|(open, _)| open == address);
-        addresses
-            .iter()
-            .map(|&address| Ok((address, (!is_open(&address)).then(|| listen(address)).transpose()?)))
-            .collect()
+        let mut changed = Vec::with_capacity(addresses.len());
+        for &address in addresses {
+            let is_open = self.open.iter().any(|(open, _)| *open == address);
+            changed.push((address, if is_open { None } else { Some(listen(address)?) }));
+        }
+        Ok(changed)
     }
 
     /// Takes the result of [`Sockets::changed_to`]; all other sockets are closed.
     pub fn change(&mut self, changed: Vec<(SocketAddr, Option<TcpListener>)>) {
         let mut before = std::mem::take(&mut self.open);
-        let mut kept = |address| {
-            let at = before.iter().position(|(open, _)| *open == address)?;
-            Some(before.swap_remove(at).1)
-        };
-        self.open = changed
-            .into_iter()
-            .filter_map(|(address, new)| Some((address, new.or_else(|| kept(address))?)))
-            .collect();
+        for (address, new) in changed {
+            if let Some(new) = new {
+                self.open.push((address, new));
+            } else if let Some(at) = before.iter().position(|(open, _)| *open == address) {
+                self.open.push(before.swap_remove(at));
+            }
+        }
     }
 }
 

@@ -139,11 +139,11 @@ impl WatchingAll {
 
     /// Collects the changed records, the oldest first, as they were submitted.
     fn compare(&mut self, records: Vec<TransferRecord>) {
-        let is_news = |record: &&TransferRecord| match &self.last {
+        let changed = records.iter().rev().filter(|record| match &self.last {
             Some(last) => last.get(&record.id) != Some(*record),
             None => !record.state.is_over(),
-        };
-        self.ready = records.iter().rev().filter(is_news).cloned().collect();
+        });
+        self.ready = changed.cloned().collect();
         self.last = Some(records.into_iter().map(|record| (record.id.clone(), record)).collect());
     }
 }

@@ -196,16 +196,17 @@ mod tests {
     use super::super::store::tests::sample;
     use super::*;
 
+    fn progress(seconds: f64, bytes: u64) -> String {
+        format!(
+            r#"{{"event":"progress","entries_found":3,"bytes_found":900,"scan_done":true,"entries_done":1,
+            "bytes_done":{bytes},"entries_failed":0,"limiter":"x","seconds":{seconds}}}"#
+        )
+    }
+
     #[test]
     fn a_copy_is_followed_to_its_end() {
         let mut record = sample("1", 5);
         let mut listener = Listener::new(&mut record);
-        let progress = |seconds: f64, bytes: u64| {
-            format!(
-                r#"{{"event":"progress","entries_found":3,"bytes_found":900,"scan_done":true,"entries_done":1,
-                "bytes_done":{bytes},"entries_failed":0,"limiter":"x","seconds":{seconds}}}"#
-            )
-        };
         assert!(listener.hear(&progress(0.5, 100), &mut record));
         assert!(listener.hear(&progress(2.5, 500), &mut record));
         let tally = record.tally;

@@ -200,12 +200,13 @@ impl Inner {
     }
 }
 
+/// For `map_err`: adds the path.
+fn trouble(path: &Path) -> impl FnOnce(io::Error) -> OpenError {
+    move |error| OpenError::Directory { path: path.to_path_buf(), error }
+}
+
 /// Restricts the directory to its owner, and takes the lock for this process.
 fn own(directory: &Path) -> Result<File, OpenError> {
-    let trouble = |path: &Path| {
-        let path = path.to_path_buf();
-        move |error| OpenError::Directory { path, error }
-    };
     DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(trouble(directory))?;
     let metadata = fs::metadata(directory).map_err(trouble(directory))?;
     if metadata.uid() != geteuid().as_raw() || metadata.mode() & 0o077 != 0 {

@@ -95,11 +95,15 @@ impl Inner {
                     self.log.warn(format!("forgetting what is over: {error}"));
                 }
             }
-            let overdue = |running: &&Running| running.told.is_some_and(|told| told.elapsed() > END_PATIENCE);
-            state.running.values().filter(overdue).for_each(Running::kill);
-            let next = match state.running.len() < self.settings.max_running {
-                true => self.begin_next(&mut state),
-                false => Ok(None),
+            for running in state.running.values() {
+                if running.told.is_some_and(|told| told.elapsed() > END_PATIENCE) {
+                    running.kill();
+                }
+            }
+            let next = if state.running.len() < self.settings.max_running {
+                self.begin_next(&mut state)
+            } else {
+                Ok(None)
             };
             match next {
                 Ok(Some(record)) => {

@@ -17,7 +17,7 @@ use super::going_by::GoingBy;
 use super::wishes::{Wish, Wishes};
 use super::{LocalQueue, OpenError};
 use crate::api::{ApiAuth, ApiListener, ListenError, NoQueue, Services, serve_api};
-use crate::config::{LocalConfig, QueueConfig, SharingConfig};
+use crate::config::{LocalConfig, QueueConfig};
 use crate::log::Log;
 use crate::parent::ServeError;
 use crate::sharing::SharedTargets;
@@ -85,8 +85,10 @@ pub fn serve_local(
     log: Log,
     read_again: impl Fn() -> Result<Option<LocalConfig>, ServeError>,
 ) -> Result<(), QueueError> {
-    let open = |queue: &QueueConfig| LocalQueue::open(queue.settings(config.sharing_socket()), log);
-    let queue = config.queue.as_ref().map(open).transpose()?;
+    let queue = match &config.queue {
+        Some(queue) => Some(LocalQueue::open(queue.settings(config.sharing_socket()), log)?),
+        None => None,
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -121,8 +123,8 @@ async fn serve(
     read_again: impl Fn() -> Result<Option<LocalConfig>, ServeError>,
 ) -> Result<(), QueueError> {
     let mut wishes = Wishes::hear(ends)?;
-    let start = |sharing: &SharingConfig| Arc::new(SharedTargets::start(sharing.settings(), sharing.rules()));
-    let sharing = config.sharing.as_ref().map(start);
+    let sharing = config.sharing.as_ref();
+    let sharing = sharing.map(|one| Arc::new(SharedTargets::start(one.settings(), one.rules())));
     let mut served = Vec::new();
     for socket in sockets(config) {
         let (services, mode) =

@@ -222,10 +222,7 @@ impl Store {
     /// Returns the transfers that may begin now (milliseconds since 1970), in no order.
     pub fn waiting(&self, now_ms: u64) -> Result<Vec<Waits>, StoreError> {
         let mut asking = self.0.prepare_cached(WAITING)?;
-        let moment = |row: &Row<'_>, column| -> rusqlite::Result<Option<u64>> {
-            Ok(row.get::<_, Option<i64>>(column)?.map(i64::unsigned_abs))
-        };
-        let waits = |row: &Row<'_>| {
+        let rows = asking.query_map([signed(now_ms)], |row| {
             Ok(Waits {
                 id: row.get(0)?,
                 user: row.get(1)?,
@@ -234,8 +231,8 @@ impl Store {
                 deadline_ms: moment(row, 4)?,
                 not_before_ms: moment(row, 5)?,
             })
-        };
-        Ok(asking.query_map([signed(now_ms)], waits)?.collect::<Result<_, _>>()?)
+        })?;
+        Ok(rows.collect::<Result<_, _>>()?)
     }
 
     /// Returns the number of transfers that are not over.
@@ -266,6 +263,10 @@ impl Store {
 fn record(row: &Row<'_>) -> Result<TransferRecord, StoreError> {
     let record: TransferRecord = serde_json::from_str(&row.get::<_, String>(0)?)?;
     if record.version > OPTIONS_VERSION { Err(StoreError::Later(record.version.into())) } else { Ok(record) }
+}
+
+fn moment(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<u64>> {
+    Ok(row.get::<_, Option<i64>>(column)?.map(i64::unsigned_abs))
 }
 
 fn signed(moment_ms: u64) -> i64 {
@@ -314,6 +315,17 @@ pub(super) mod tests {
         assert_eq!(store.latest(9, Some("nobody")).unwrap(), []);
     }
 
+    fn waiting(store: &Store, now_ms: u64) -> Vec<Waits> {
+        let mut waiting = store.waiting(now_ms).unwrap();
+        waiting.sort_by(|a, b| a.id.cmp(&b.id));
+        waiting
+    }
+
+    fn waits(id: &str, priority: u8, deadline_ms: Option<u64>, not_before_ms: Option<u64>) -> Waits {
+        let (id, user) = (id.to_owned(), "alice".to_owned());
+        Waits { id, user, priority, submitted_ms: 1, deadline_ms, not_before_ms }
+    }
+
     #[test]
     fn what_waits_and_may_begin_is_listed_with_what_its_turn_depends_on() {
         let dir = tempfile::tempdir().unwrap();
@@ -325,18 +337,9 @@ pub(super) mod tests {
             store.add(record).unwrap();
         }
         store.put(&TransferRecord { state: TransferState::Running, ..sample("3", 5) }).unwrap();
-        let waiting = |now_ms| {
-            let mut waiting = store.waiting(now_ms).unwrap();
-            waiting.sort_by(|a, b| a.id.cmp(&b.id));
-            waiting
-        };
-        let waits = |id: &str, priority, deadline_ms, not_before_ms| {
-            let (id, user) = (id.to_owned(), "alice".to_owned());
-            Waits { id, user, priority, submitted_ms: 1, deadline_ms, not_before_ms }
-        };
         let (urgent, other) = (waits("1", 9, Some(1_000_000), Some(100)), waits("2", 0, None, None));
-        assert_eq!(waiting(99), [waits("2", 0, None, None)]);
-        assert_eq!(waiting(100), [urgent, other]);
+        assert_eq!(waiting(&store, 99), [waits("2", 0, None, None)]);
+        assert_eq!(waiting(&store, 100), [urgent, other]);
         assert_eq!(store.get("3").unwrap().unwrap().state, TransferState::Running);
         assert_eq!((store.left_running().unwrap().len(), store.count_open().unwrap()), (1, 3));
         assert!(store.get("4").unwrap().is_none());
@@ -372,8 +375,8 @@ pub(super) mod tests {
             let store = Store::open(&path).unwrap();
             assert_eq!(store.waiting(0).unwrap(), waiting);
             assert_eq!((waiting[0].deadline_ms, &*waiting[0].user), (Some(7), "alice"));
-            let layout = |row: &Row<'_>| row.get::<_, i64>(0);
-            assert_eq!(store.0.pragma_query_value(None, "user_version", layout).unwrap(), LAYOUT);
+            let layout = store.0.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0));
+            assert_eq!(layout.unwrap(), LAYOUT);
         }
     }
 

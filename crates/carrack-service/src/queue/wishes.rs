@@ -28,7 +28,6 @@ pub(super) struct Wishes {
 
 impl Wishes {
     pub fn hear(ends: EndsWith) -> Result<Wishes, QueueError> {
-        let caught = |kind| signal(kind).map_err(system("watching for signals"));
         Ok(Wishes {
             terminate: caught(SignalKind::terminate())?,
             interrupt: caught(SignalKind::interrupt())?,
@@ -54,18 +53,21 @@ impl Wishes {
     }
 }
 
+fn caught(kind: SignalKind) -> Result<Signal, QueueError> {
+    signal(kind).map_err(system("watching for signals"))
+}
+
 fn hear_stdin() -> Result<Receiver<()>, QueueError> {
     // One pending request is enough.
     let (told, hears) = channel(1);
-    let hear = move || {
-        while matches!(io::stdin().read(&mut [0; 64]), Ok(1..)) {
-            let _ = told.try_send(());
-        }
-    };
     // The thread is not joined: the process ends with or without it.
     std::thread::Builder::new()
         .name("carrack-reins".into())
-        .spawn(hear)
+        .spawn(move || {
+            while matches!(io::stdin().read(&mut [0; 64]), Ok(1..)) {
+                let _ = told.try_send(());
+            }
+        })
         .map_err(system("starting a thread"))?;
     Ok(hears)
 }

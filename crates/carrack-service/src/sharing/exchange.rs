@@ -157,6 +157,12 @@ struct Head {
     is_last: bool,
 }
 
+/// Returns a header field's value.
+fn field<'a>(response: &httparse::Response<'_, 'a>, name: &str) -> Option<&'a str> {
+    let field = response.headers.iter().find(|field| field.name.eq_ignore_ascii_case(name))?;
+    std::str::from_utf8(field.value).ok()
+}
+
 /// Parses a head; `None` while it is incomplete.
 fn head(heard: &[u8]) -> io::Result<Option<(Head, usize)>> {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
@@ -165,16 +171,12 @@ fn head(heard: &[u8]) -> io::Result<Option<(Head, usize)>> {
         httparse::Status::Complete(bytes) => bytes,
         httparse::Status::Partial => return Ok(None),
     };
-    let field = |name: &str| {
-        let mut fields = response.headers.iter().filter(|field| field.name.eq_ignore_ascii_case(name));
-        fields.next().and_then(|field| std::str::from_utf8(field.value).ok())
-    };
-    let length = field("content-length").and_then(|length| length.trim().parse().ok());
+    let length = field(&response, "content-length").and_then(|length| length.trim().parse().ok());
     let length: usize = length.ok_or_else(|| nonsense("an answer without its length"))?;
     if length > ANSWER_BYTES_MAX {
         return Err(nonsense("an answer that is too long"));
     }
-    let is_last = field("connection").is_some_and(|words| words.eq_ignore_ascii_case("close"));
+    let is_last = field(&response, "connection").is_some_and(|words| words.eq_ignore_ascii_case("close"));
     let status = response.code.unwrap_or_default();
     Ok(Some((Head { bytes, status, is_last }, length)))
 }
@@ -247,10 +249,10 @@ mod tests {
         let path = dir.path().join("socket");
         let exchange = SocketExchange::new(&path);
         assert_eq!(exchange.exchange(&Batch::default()).unwrap_err().kind(), ErrorKind::NotFound);
-        let good = || said(200, "", r#"{"epoch":7,"number":3}"#);
+        let good = said(200, "", r#"{"epoch":7,"number":3}"#);
         let problem = r#"{"status":404,"title":"x","detail":"nothing here"}"#;
         let refusal = said(404, "connection: close\r\n", problem);
-        answering(&path, vec![vec![good(), good()], vec![good(), refusal], vec![good()]]);
+        answering(&path, vec![vec![good.clone(), good.clone()], vec![good.clone(), refusal], vec![good]]);
         for _ in 0..3 {
             let answer = exchange.exchange(&Batch::default()).unwrap();
             assert_eq!((answer.epoch, answer.number), (7, 3));

@@ -62,15 +62,17 @@ impl SharedTargets {
     pub fn targets(&self, name: &str) -> Vec<TargetView> {
         let mut targets = self.server.targets(name);
         let mut names = std::collections::BTreeMap::new();
-        let mut named = |client: &mut String| {
-            let Some((caller, own)) = client.split_once('/') else { return };
-            let Ok(uid) = caller.parse() else { return };
-            let user = names.entry(uid).or_insert_with(|| name_of_user(uid));
-            *client = format!("{user}/{own}");
-        };
         for target in &mut targets {
-            target.holders.iter_mut().for_each(|holder| named(&mut holder.client));
-            target.waiting.iter_mut().for_each(|waiting| named(&mut waiting.client));
+            let holders = target.holders.iter_mut().map(|holder| &mut holder.client);
+            let waiting = target.waiting.iter_mut().map(|waiting| &mut waiting.client);
+            for client in holders.chain(waiting) {
+                if let Some((caller, own)) = client.split_once('/')
+                    && let Ok(uid) = caller.parse()
+                {
+                    let user = names.entry(uid).or_insert_with(|| name_of_user(uid));
+                    *client = format!("{user}/{own}");
+                }
+            }
         }
         targets
     }
@@ -110,19 +112,19 @@ mod tests {
 
     use super::*;
 
+    fn user(name: &str) -> Members {
+        Members { users: Some(vec![name.to_owned()]), groups: None }
+    }
+
     #[tokio::test]
     async fn a_class_is_for_those_whom_it_names() {
         let uid = rustix::process::geteuid().as_raw();
-        let class = |name: &str| (name.to_owned(), Class::default());
-        let classes = BTreeMap::from([class("open"), class("mine"), class("theirs")]);
-        let users = |names: &[&str]| Members {
-            users: Some(names.iter().map(|name| (*name).to_owned()).collect()),
-            groups: None,
-        };
+        let classes = ["open", "mine", "theirs"].map(|name| (name.to_owned(), Class::default()));
+        let classes = BTreeMap::from(classes);
         let rules = ClassRules::new(BTreeMap::from([
             ("open".to_owned(), Members::default()),
-            ("mine".to_owned(), users(&[&name_of_user(uid)])),
-            ("theirs".to_owned(), users(&["nobody-of-this-name"])),
+            ("mine".to_owned(), user(&name_of_user(uid))),
+            ("theirs".to_owned(), user("nobody-of-this-name")),
         ]));
         let shared = SharedTargets::start(SharingSettings { classes, ..Default::default() }, rules);
         for (class, expected) in [("", ""), ("open", "open"), ("mine", "mine"), ("theirs", ""), ("x", "")] {

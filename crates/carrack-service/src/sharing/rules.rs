@@ -37,9 +37,7 @@ impl Members {
 fn is_in(user: &User, groups: &[String]) -> bool {
     let Ok(name) = CString::new(user.name.clone()) else { return false };
     let own = getgrouplist(&name, user.gid).unwrap_or_default();
-    let is_own =
-        |group: &String| matches!(Group::from_name(group), Ok(Some(group)) if own.contains(&group.gid));
-    groups.iter().any(is_own)
+    groups.iter().any(|group| matches!(Group::from_name(group), Ok(Some(group)) if own.contains(&group.gid)))
 }
 
 /// The classes, each with its users.
@@ -82,8 +80,11 @@ mod tests {
     use super::*;
 
     fn of(users: &[&str], groups: &[&str]) -> Members {
-        let list = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect());
-        Members { users: list(users), groups: list(groups) }
+        Members { users: Some(list(users)), groups: Some(list(groups)) }
+    }
+
+    fn list(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
     }
 
     #[test]
