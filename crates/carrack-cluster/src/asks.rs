@@ -171,7 +171,7 @@ pub async fn ask(bus: &Bus, mover: &str, ask: &Ask, within: Duration) -> Result<
     let answer = bus.client().send_request(bus.names().ask(mover), request).await;
     let message = answer.map_err(|error| match error.kind() {
         RequestErrorKind::NoResponders => AskError::Nobody(mover.to_owned()),
-        RequestErrorKind::TimedOut => match bus.explain(BusError::away(mover, &error)) {
+        RequestErrorKind::TimedOut => match bus.away(mover, &error) {
             BusError::Away { .. } => AskError::Silent { mover: mover.to_owned(), within },
             refused => refused.into(),
         },

@@ -36,21 +36,25 @@ mod tests {
 
     async fn begun(is_away: impl Fn(u32) -> bool) -> (Result<u32, &'static str>, u32) {
         let tried = Cell::new(0);
-        let begin = || async {
-            tried.set(tried.get() + 1);
-            if is_away(tried.get()) { Err("away") } else { Ok(tried.get()) }
-        };
         let say: Say = Arc::new(|_| {});
-        (patiently(&say, |error| *error == "away", begin).await, tried.get())
+        let begun = patiently(
+            &say,
+            |error| *error == "away",
+            || async {
+                tried.set(tried.get() + 1);
+                if is_away(tried.get()) { Err("away") } else { Ok(tried.get()) }
+            },
+        );
+        (begun.await, tried.get())
     }
 
     #[test]
     fn a_while_is_waited_and_no_longer() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         assert_eq!(runtime.block_on(begun(|tried| tried < 3)), (Ok(3), 3));
-        let refused = || async { Err::<(), _>("refused") };
         let say: Say = Arc::new(|_| {});
-        assert_eq!(runtime.block_on(patiently(&say, |error| *error == "away", refused)), Err("refused"));
+        let refused = patiently(&say, |error| *error == "away", || async { Err::<(), _>("refused") });
+        assert_eq!(runtime.block_on(refused), Err("refused"));
         assert_eq!(runtime.block_on(begun(|_| true)), (Err("away"), TRIES));
     }
 }

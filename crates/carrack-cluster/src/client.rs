@@ -38,9 +38,10 @@ pub struct FleetControl {
 }
 
 fn of_bus(error: BusError) -> ControlError {
-    match error.may_pass() {
-        true => ControlError::Away(error.to_string()),
-        false => ControlError::Refused { hint: error.hint().unwrap_or_default(), message: error.to_string() },
+    if error.may_pass() {
+        ControlError::Away(error.to_string())
+    } else {
+        ControlError::Refused { hint: error.hint().unwrap_or_default(), message: error.to_string() }
     }
 }
 
@@ -125,7 +126,7 @@ impl FleetControl {
             };
             return Err(ControlError::Refused { message, hint: hint.into() });
         }
-        let change = |record: &mut TransferRecord| match (order, record.state) {
+        let changed = self.transfers.update(&record.id, |record| match (order, record.state) {
             (_, state) if state.is_over() => {}
             (Order::Cancel, _) => {
                 record.state = TransferState::Cancelled;
@@ -143,8 +144,8 @@ impl FleetControl {
                 };
             }
             (Order::Resume, _) => {}
-        };
-        self.transfers.update(&record.id, change).await.map_err(of_find)
+        });
+        changed.await.map_err(of_find)
     }
 }
 

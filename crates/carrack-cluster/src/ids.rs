@@ -21,8 +21,7 @@ pub fn new_id() -> String {
 
 /// Returns true if `text` could be the beginning of an ID.
 pub fn is_prefix(text: &str) -> bool {
-    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-    (1..=16).contains(&text.len()) && text.bytes().all(is_digit)
+    (1..=16).contains(&text.len()) && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 #[cfg(test)]

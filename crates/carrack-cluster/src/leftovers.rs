@@ -79,18 +79,19 @@ pub(crate) async fn clear_known(
     if known.values().any(Option::is_none) {
         return Ok(Vec::new());
     }
-    let briefs = || known.values().flatten();
-    let open: HashSet<TransferId> =
-        briefs().filter(|brief| brief.ended_ms.is_none()).map(|brief| brief.journals).collect();
+    let open = known.values().flatten().filter(|brief| brief.ended_ms.is_none());
+    let open: HashSet<TransferId> = open.map(|brief| brief.journals).collect();
     let older = older.max(LEFTOVERS_KEPT_MIN);
-    let is_old = |ended_ms: u64| Duration::from_millis(now_ms().saturating_sub(ended_ms)) > older;
-    let is_due = |(id, brief): (&String, &Option<Brief>)| {
-        let brief = brief.as_ref()?;
-        let is_due =
-            brief.has_leftovers && brief.ended_ms.is_some_and(is_old) && !open.contains(&brief.journals);
-        is_due.then(|| id.clone())
-    };
-    let due: Vec<String> = known.iter().filter_map(is_due).collect();
+    let mut due = Vec::new();
+    for (id, brief) in known {
+        let Some(brief) = brief else { continue };
+        let is_old = brief
+            .ended_ms
+            .is_some_and(|ended_ms| Duration::from_millis(now_ms().saturating_sub(ended_ms)) > older);
+        if brief.has_leftovers && is_old && !open.contains(&brief.journals) {
+            due.push(id.clone());
+        }
+    }
     let movers = if due.is_empty() { Vec::new() } else { Movers::list(bus).await? };
     let mut cleared = Vec::new();
     for id in due {

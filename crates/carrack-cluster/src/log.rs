@@ -348,8 +348,9 @@ impl LogEntry {
             LogEntry::Deleted(deleted) => &mut deleted.failures,
             _ => return,
         };
-        let size = |failure: &Failure| failure.path.len() + failure.kind.len() + failure.detail.len();
-        failures.truncate(fit(failures.iter().map(size)));
+        let sizes =
+            failures.iter().map(|failure| failure.path.len() + failure.kind.len() + failure.detail.len());
+        failures.truncate(fit(sizes));
     }
 }
 
@@ -443,10 +444,10 @@ impl Log {
     /// If NATS refuses, or does not answer.
     pub async fn remove(&self) -> Result<(), BusError> {
         let what = format!("the log of transfer {}", self.transfer);
-        let failed = |error: &dyn std::fmt::Display| self.bus.explain(BusError::away(&what, error));
         let stream = self.bus.context().get_stream_no_info(self.bus.names().log()).await;
-        let stream = stream.map_err(|error| failed(&error))?;
-        stream.purge().filter(self.subject.clone()).await.map_err(|error| failed(&error))?;
+        let stream = stream.map_err(|error| self.bus.away(&what, &error))?;
+        let purged = stream.purge().filter(self.subject.clone()).await;
+        purged.map_err(|error| self.bus.away(&what, &error))?;
         Ok(())
     }
 }
@@ -519,9 +520,9 @@ mod tests {
 
     #[test]
     fn failures_are_left_out_until_the_entry_fits_a_message() {
-        let failure = |bytes| Failure { path: "p".repeat(bytes), kind: "k".into(), detail: "d".into() };
         for (bytes, count, kept) in [(10, 300, FAILURES_KEPT), (16_000, 100, 16), (300_000, 2, 0)] {
-            let mut entry = done(vec![failure(bytes); count]);
+            let failure = Failure { path: "p".repeat(bytes), kind: "k".into(), detail: "d".into() };
+            let mut entry = done(vec![failure; count]);
             entry.shorten();
             let LogEntry::ChunkDone(done) = entry else { panic!("another entry") };
             assert_eq!((done.failures.len(), done.failed_entries), (kept, count as u64));

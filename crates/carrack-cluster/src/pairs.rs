@@ -98,18 +98,14 @@ pub enum Whose<'a> {
 
 impl Whose<'_> {
     fn filter(self) -> Result<String, BusError> {
-        let name = |name: &str| if is_name(name) { Ok(()) } else { Err(BusError::BadName(name.to_owned())) };
-        Ok(match self {
-            Whose::Mover(mover) => {
-                name(mover)?;
-                format!("{mover}.>")
+        match self {
+            Whose::Mover(name) | Whose::Transfer(name) if !is_name(name) => {
+                Err(BusError::BadName(name.to_owned()))
             }
-            Whose::Transfer(transfer) => {
-                name(transfer)?;
-                format!("*.{transfer}.*")
-            }
-            Whose::Everybody => ">".to_owned(),
-        })
+            Whose::Mover(mover) => Ok(format!("{mover}.>")),
+            Whose::Transfer(transfer) => Ok(format!("*.{transfer}.*")),
+            Whose::Everybody => Ok(">".to_owned()),
+        }
     }
 }
 

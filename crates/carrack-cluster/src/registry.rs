@@ -230,10 +230,10 @@ pub(crate) fn able<'a>(
     site: &str,
     path: &str,
 ) -> Vec<String> {
-    let is_able = |mover: &&MoverRecord| {
+    let able = movers.into_iter().filter(|mover| {
         mover.reaches(site, path) && mover.takes_work() && mover.protocol == u32::from(PROTOCOL_VERSION)
-    };
-    let able: Vec<&MoverRecord> = movers.into_iter().filter(is_able).collect();
+    });
+    let able: Vec<&MoverRecord> = able.collect();
     let sights = able.iter().map(|mover| {
         let (directory, mark) = mover.reach(path).unwrap_or_default();
         Sight { directory, mark, is_doubtful: false }
@@ -258,9 +258,12 @@ mod tests {
         serde_json::from_str(&text).unwrap()
     }
 
+    fn seen(movers: Vec<MoverRecord>) -> String {
+        able(&movers, "s", "/d/e").join(" ")
+    }
+
     #[test]
     fn who_sees_another_storage_than_most_or_is_of_another_protocol_is_not_able() {
-        let seen = |movers: Vec<MoverRecord>| able(&movers, "s", "/d/e").join(" ");
         assert_eq!(seen(vec![mover("a", "x"), mover("b", "y"), mover("c", "y")]), "b c");
         assert_eq!(seen(vec![mover("a", "x"), mover("b", "y")]), "a b");
         let old = MoverRecord { protocol: u32::from(PROTOCOL_VERSION) - 1, ..mover("a", "x") };

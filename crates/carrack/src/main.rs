@@ -24,6 +24,9 @@ fn main() -> std::process::ExitCode {
     signals::survive_file_size_limit();
     carrack_machine::keep_heaps_few();
     carrack_machine::raise_descriptors();
-    let run = || options::config::parse().run();
     if stack::is_short() { stack::with_enough(run) } else { run() }.into()
+}
+
+fn run() -> exit::Exit {
+    options::config::parse().run()
 }

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use carrack_options::{REFUSED, Refused};
+use carrack_options::REFUSED;
 use clap::Command;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
@@ -24,10 +24,11 @@ fn commands(page: &str) -> Vec<String> {
         if is_run {
             continue;
         }
-        let parts: Vec<&str> = match in_block {
+        let parts: Vec<&str> = if in_block {
             // Words of a sentence are not commands.
-            true => vec![line],
-            false => line.split('`').skip(1).step_by(2).filter(|text| text.starts_with("carrack ")).collect(),
+            vec![line]
+        } else {
+            line.split('`').skip(1).step_by(2).filter(|text| text.starts_with("carrack ")).collect()
         };
         found.extend(parts.into_iter().flat_map(of_shell));
     }
@@ -35,23 +36,22 @@ fn commands(page: &str) -> Vec<String> {
 }
 
 fn of_shell(text: &str) -> Vec<String> {
-    let starts = text.match_indices("carrack ").map(|(at, _)| at);
-    let is_command = |at: &usize| {
-        let before = text[..*at].trim_end();
-        before.is_empty()
-            || ["$", ">", "&", "|", ";", "(", "until", "while", "exec"]
-                .iter()
-                .any(|end| before.ends_with(end))
-    };
-    let end = |command: &str| command.find(['#', '&', '|', ';', ')', '<', '>', '…']).unwrap_or(command.len());
-    starts.filter(is_command).map(|at| text[at..][..end(&text[at..])].trim().to_owned()).collect()
+    const BEFORE: [&str; 9] = ["$", ">", "&", "|", ";", "(", "until", "while", "exec"];
+    let mut commands = Vec::new();
+    for (at, _) in text.match_indices("carrack ") {
+        let (before, command) = (text[..at].trim_end(), &text[at..]);
+        if before.is_empty() || BEFORE.iter().any(|end| before.ends_with(end)) {
+            let end = command.find(['#', '&', '|', ';', ')', '<', '>', '…']).unwrap_or(command.len());
+            commands.push(command[..end].trim().to_owned());
+        }
+    }
+    commands
 }
 
 /// Returns the unknown command or option of a command line.
 fn unknown(carrack: &Command, line: &str) -> Option<String> {
     let mut command = carrack;
-    let is_end = |word: &&str| *word == "--";
-    let mut words = line.split_whitespace().skip(1).take_while(|word| !is_end(word)).peekable();
+    let mut words = line.split_whitespace().skip(1).take_while(|word| *word != "--").peekable();
     if words.peek().is_some_and(|word| word.starts_with(|letter: char| letter.is_ascii_digit())) {
         // A context of key derivation (`carrack 2026 ...`), not a command.
         return None;
@@ -60,23 +60,22 @@ fn unknown(carrack: &Command, line: &str) -> Option<String> {
         command = inner;
         words.next();
     }
-    let is_placeholder =
-        |word: &str| word.chars().all(|letter| letter.is_ascii_uppercase() || "[]".contains(letter));
     if command.has_subcommands()
-        && let Some(word) = words.peek().filter(|word| !word.starts_with('-') && !is_placeholder(word))
+        && let Some(word) = words.peek().filter(|word| !word.starts_with('-'))
+        // A placeholder has capital letters alone.
+        && !word.chars().all(|letter| letter.is_ascii_uppercase() || "[]".contains(letter))
     {
         return Some(format!("no command '{word}'"));
     }
     let options = words.filter_map(|word| word.strip_prefix("--").or_else(|| word.strip_prefix("[--")));
     let names = options.map(|option| option.split(['=', ']', '`', ',', '|']).next().unwrap_or_default());
-    let has = |name: &str| {
-        let is_its = |arg: &clap::Arg| {
-            arg.get_long() == Some(name) || arg.get_all_aliases().is_some_and(|names| names.contains(&name))
-        };
-        command.get_arguments().chain(carrack.get_arguments()).any(is_its)
-    };
-    let mut bad = names.filter(|name| !name.is_empty() && !["help", "version"].contains(name) && !has(name));
-    bad.next().map(|name| format!("no option --{name}"))
+    let mut names = names.filter(|name| !name.is_empty() && !["help", "version"].contains(name));
+    let bad = names.find(|name| {
+        !command.get_arguments().chain(carrack.get_arguments()).any(|arg| {
+            arg.get_long() == Some(name) || arg.get_all_aliases().is_some_and(|names| names.contains(name))
+        })
+    });
+    bad.map(|name| format!("no option --{name}"))
 }
 
 #[test]
@@ -105,12 +104,12 @@ fn what_is_not_there_is_noticed() {
     carrack.build();
     let page = "`carrack cp --no-such a b`, `carrack copy x`, `carrack keys make`\n```sh\n$ true && carrack cp -r --nice a \\\n  --neither b & carrack ls x # --comment\nsay carrack is\n```\n";
     let wrong: Vec<Option<String>> = commands(page).iter().map(|line| unknown(&carrack, line)).collect();
-    let told = |text: &str| Some(text.to_owned());
+    let wrong: Vec<Option<&str>> = wrong.iter().map(Option::as_deref).collect();
     let expected = [
-        told("no option --no-such"),
-        told("no command 'copy'"),
-        told("no command 'make'"),
-        told("no option --neither"),
+        Some("no option --no-such"),
+        Some("no command 'copy'"),
+        Some("no command 'make'"),
+        Some("no option --neither"),
         None,
     ];
     assert_eq!(wrong, expected);
@@ -119,8 +118,7 @@ fn what_is_not_there_is_noticed() {
 /// Renders the table in `docs/queue.md` of the options that submitted transfers do not have everywhere.
 fn rows_of_refused() -> String {
     let mut rows = String::new();
-    let is_alike = |a: &Refused, b: &Refused| (a.queue, a.fleet) == (b.queue, b.fleet);
-    for alike in REFUSED.chunk_by(is_alike) {
+    for alike in REFUSED.chunk_by(|a, b| (a.queue, a.fleet) == (b.queue, b.fleet)) {
         let names: Vec<String> = alike.iter().map(|refused| format!("`--{}`", refused.name)).collect();
         let [queue, fleet] = [alike[0].queue, alike[0].fleet].map(|why| why.unwrap_or("yes"));
         rows += &format!(

@@ -38,7 +38,7 @@ pub fn watch(abort: Abort, cut: impl Fn() + Send + 'static) -> io::Result<Signal
         flag::register(signal, signalled.0.clone())?;
     }
     let mut signals = Signals::new(watched)?;
-    let wait = move || {
+    thread::Builder::new().name("signals".into()).spawn(move || {
         for _ in signals.forever() {
             if abort.is_set() {
                 cut();
@@ -47,8 +47,7 @@ pub fn watch(abort: Abort, cut: impl Fn() + Send + 'static) -> io::Result<Signal
             }
             abort.interrupt();
         }
-    };
-    thread::Builder::new().name("signals".into()).spawn(wait)?;
+    })?;
     Ok(signalled)
 }
 

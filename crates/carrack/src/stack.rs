@@ -17,15 +17,18 @@ pub fn is_short() -> bool {
 /// Does `work` on a thread with enough stack, or on this one if no thread can be started.
 pub fn with_enough<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     let work = Mutex::new(Some(work));
-    let take = || work.lock().unwrap_or_else(PoisonError::into_inner).take();
     thread::scope(|scope| {
-        let run = || take().map(|work| work());
-        let started = thread::Builder::new().stack_size(ENOUGH_BYTES).spawn_scoped(scope, run);
+        let started = thread::Builder::new().stack_size(ENOUGH_BYTES).spawn_scoped(scope, || once(&work));
         match started.map(|thread| thread.join()) {
             Ok(Ok(done)) => done,
             Ok(Err(panic)) => std::panic::resume_unwind(panic),
-            Err(_) => take().map(|work| work()),
+            Err(_) => once(&work),
         }
     })
     .expect("the work is taken once")
+}
+
+fn once<R>(work: &Mutex<Option<impl FnOnce() -> R>>) -> Option<R> {
+    let work = work.lock().unwrap_or_else(PoisonError::into_inner).take();
+    work.map(|work| work())
 }

@@ -145,7 +145,7 @@ impl Bus {
     /// `flush` only waits until they are sent.
     pub(crate) async fn settle(&self, what: &str) -> Result<(), BusError> {
         let answer = self.inner.context.query_account().await;
-        answer.map(|_| ()).map_err(|error| self.explain(BusError::away(what, &error)))
+        answer.map(|_| ()).map_err(|error| self.away(what, &error))
     }
 
     /// Turns a missing answer into a refusal, if the server has just reported one.
@@ -156,6 +156,11 @@ impl Bus {
         }
     }
 
+    /// Returns the error for a missing answer.
+    pub(crate) fn away(&self, what: &str, reason: &dyn std::fmt::Display) -> BusError {
+        self.explain(BusError::away(what, reason))
+    }
+
     /// Checks JetStream. Its account information tells by the API level the version of the answering server,
     /// which may be another than the connected one.
     async fn check_jetstream(&self, domain: Option<&str>) -> Result<(), BusError> {
@@ -163,20 +168,17 @@ impl Bus {
             Some(domain) => format!("the domain {domain}"),
             None => self.server(),
         };
-        let ask = || async {
-            self.inner.context.query_account().await.map_err(|error| match error.kind() {
-                AccountErrorKind::TimedOut => self.explain(BusError::away(&place, &error)),
+        let mut asked = 1;
+        let account = loop {
+            let answer = self.inner.context.query_account().await.map_err(|error| match error.kind() {
+                AccountErrorKind::TimedOut => self.away(&place, &error),
                 _ => BusError::NoJetStream { place: place.clone(), reason: error.to_string() },
-            })
-        };
-        let mut answer = ask().await;
-        for _ in 1..ASKED {
-            if !answer.as_ref().is_err_and(BusError::may_pass) {
-                break;
+            });
+            match answer {
+                Err(error) if error.may_pass() && asked < ASKED => asked += 1,
+                answer => break answer?,
             }
-            answer = ask().await;
-        }
-        let account = answer?;
+        };
         if account.requests.level == 0 {
             return Err(BusError::Old { name: place, version: "2.10 or older".to_owned() });
         }

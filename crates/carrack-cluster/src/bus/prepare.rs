@@ -105,7 +105,7 @@ impl Bus {
                 Err(error) => error,
             };
             let CreateStreamErrorKind::JetStream(refusal) = error.kind() else {
-                return Err(self.explain(BusError::away(&config.name, &error)));
+                return Err(self.away(&config.name, &error));
             };
             match refusal.error_code() {
                 ErrorCode::STREAM_REPLICAS_NOT_SUPPORTED if replicas.is_none() && config.num_replicas > 1 => {
@@ -147,7 +147,7 @@ impl Bus {
                 GetStreamErrorKind::JetStream(refusal) => {
                     return Err(BusError::refused(&config.name, &refusal));
                 }
-                _ => return Err(self.explain(BusError::away(&config.name, &error))),
+                _ => return Err(self.away(&config.name, &error)),
             },
         };
         let there = &stream.cached_info().config;

@@ -36,7 +36,7 @@ impl Bus {
                     {
                         None
                     }
-                    _ => return Err(self.explain(BusError::away(&name, &error))),
+                    _ => return Err(self.away(&name, &error)),
                 },
             });
         }

@@ -22,15 +22,15 @@ pub(super) struct Claims {
 }
 
 pub(super) fn fleet(movers: &[Arc<MoverRecord>]) -> Vec<FleetMover> {
-    let mover = |mover: &Arc<MoverRecord>| FleetMover {
+    let movers = movers.iter().map(|mover| FleetMover {
         id: mover.id.clone(),
         site: mover.site.clone(),
         host: mover.host.clone(),
         protocol: mover.protocol,
         pairs_max: mover.pairs_max,
         is_draining: mover.state == MoverState::Draining,
-    };
-    movers.iter().map(mover).collect()
+    });
+    movers.collect()
 }
 
 /// Returns the claims of all running transfers, by this manager's knowledge.

@@ -46,13 +46,13 @@ pub(super) fn end(
     (which, site, path): (Which, &str, &str),
 ) -> End {
     let reaching: Vec<usize> = (0..movers.len()).filter(|&index| movers[index].reaches(site, path)).collect();
-    let sight = |&index: &usize| {
+    let sights = reaching.iter().map(|&index| {
         let mover = &movers[index];
         let (directory, mark) = mover.reach(path).unwrap_or_default();
         let is_doubtful = !mover.ill.is_empty() || health.refuses(transfer, &mover.id);
         Sight { directory, mark, is_doubtful }
-    };
-    let sights: Vec<Sight<'_>> = reaching.iter().map(sight).collect();
+    });
+    let sights: Vec<Sight<'_>> = sights.collect();
     let Believed { is_believed, at_odds } = same_storage(&sights);
     let mut end = End::default();
     let mut ill = Vec::new();
@@ -60,11 +60,12 @@ pub(super) fn end(
         let mover = &movers[index];
         let is_believed = is_believed
             || which == Which::Source && at_odds.iter().any(|directory| directory == sight.directory);
-        let left_out = || Some(health.left_out(now, transfer, &mover.id)?.reason.clone());
         if !is_believed {
             end.odd.insert(mover.id.clone(), odd(sight.directory));
-        } else if let Some(why) = Some(mover.ill.clone()).filter(|why| !why.is_empty()).or_else(left_out) {
-            ill.push(format!("{}: {why}", mover.id));
+        } else if !mover.ill.is_empty() {
+            ill.push(format!("{}: {}", mover.id, mover.ill));
+        } else if let Some(left_out) = health.left_out(now, transfer, &mover.id) {
+            ill.push(format!("{}: {}", mover.id, left_out.reason));
         } else {
             end.able.push(index);
         }
@@ -145,12 +146,11 @@ mod tests {
         let movers = [mover("a", "x"), mover("b", "y")];
         let now = Duration::ZERO;
         let mut health = Health::new();
-        let at = |health: &Health| end(&movers, health, now, "t", (Which::Sink, "s", "/d/e"));
-        let both = at(&health);
+        let both = end(&movers, &health, now, "t", (Which::Sink, "s", "/d/e"));
         assert!(both.able.is_empty() && both.at_odds.contains("a and b") && both.odd.len() == 2);
         let (transfer, mover, other) = ("t".into(), "b".into(), String::new());
         health.fault(now, &Fault { transfer, mover, other, kind: FaultKind::Refused, reason: String::new() });
-        let one = at(&health);
+        let one = end(&movers, &health, now, "t", (Which::Sink, "s", "/d/e"));
         assert_eq!((one.able, one.reaching), (vec![0], vec![0, 1]));
         assert!(one.at_odds.is_empty() && one.odd.contains_key("b"));
         assert!(end(&movers, &health, now, "t", (Which::Sink, "s", "/elsewhere")).reaching.is_empty());

@@ -46,7 +46,7 @@ impl LogDispatcher {
     pub async fn start(bus: &Bus) -> Result<LogDispatcher, BusError> {
         let (stream, prefix) = (bus.names().log(), bus.names().log_of(""));
         let found = bus.context().get_stream(&stream).await;
-        let found = found.map_err(|error| bus.explain(BusError::away(&stream, &error)))?;
+        let found = found.map_err(|error| bus.away(&stream, &error))?;
         let begin = From::Message(found.cached_info().state.last_sequence + 1);
         let mut tail = Tail::open(bus, stream, bus.names().log_of("*"), begin).await?;
         let subscribers: Arc<Subscribers> = Arc::default();
@@ -105,9 +105,9 @@ impl Drop for LogSubscription {
     fn drop(&mut self) {
         let mut subscribers = lock(&self.subscribers);
         // Not the sender of a later subscription to the same log.
-        let is_own =
-            |sender: &mpsc::Sender<Logged>| self.sender.upgrade().is_some_and(|own| own.same_channel(sender));
-        if subscribers.get(&self.transfer).is_some_and(is_own) {
+        if let Some(sender) = subscribers.get(&self.transfer)
+            && self.sender.upgrade().is_some_and(|own| own.same_channel(sender))
+        {
             subscribers.remove(&self.transfer);
         }
     }
@@ -140,13 +140,12 @@ mod tests {
     #[tokio::test]
     async fn entries_go_to_the_latest_subscriber_of_their_transfer() {
         let dispatcher = dispatcher();
-        let send = |transfer: &str, seq| dispatch(&dispatcher.subscribers, "p.log.", &note(transfer, seq));
         let (first, mut other) = (dispatcher.subscribe("a"), dispatcher.subscribe("b"));
         let mut second = dispatcher.subscribe("a");
         drop(first);
-        send("a", 1);
-        send("b", 2);
-        send("c", 3);
+        for (transfer, seq) in [("a", 1), ("b", 2), ("c", 3)] {
+            dispatch(&dispatcher.subscribers, "p.log.", &note(transfer, seq));
+        }
         assert_eq!((next_seq(&mut second), next_seq(&mut other)), (Some(Some(1)), Some(Some(2))));
         assert_eq!((next_seq(&mut second), next_seq(&mut other)), (None, None));
         drop((second, other));

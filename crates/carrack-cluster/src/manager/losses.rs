@@ -24,12 +24,10 @@ impl Losses {
 
     /// Returns a line for each kind and reason, for records.
     pub(super) fn lines(&self) -> Vec<String> {
-        let loss = |((lost, reason), count): (&(Lost, String), &u64)| Loss {
-            lost: lost.clone(),
-            reason: reason.clone(),
-            count: *count,
-        };
-        self.0.iter().map(|counted| loss(counted).to_string()).collect()
+        let lines = self.0.iter().map(|((lost, reason), count)| {
+            Loss { lost: lost.clone(), reason: reason.clone(), count: *count }.to_string()
+        });
+        lines.collect()
     }
 }
 
@@ -37,13 +35,12 @@ impl Losses {
 mod tests {
     use super::*;
 
+    fn loss(what: &str, count: u64) -> Loss {
+        Loss { lost: Lost::Part(what.to_owned()), reason: "not permitted".to_owned(), count }
+    }
+
     #[test]
     fn what_several_sessions_have_lost_is_told_once() {
-        let loss = |what: &str, count| Loss {
-            lost: Lost::Part(what.to_owned()),
-            reason: "not permitted".to_owned(),
-            count,
-        };
         let mut losses = Losses::default();
         losses.add(vec![loss("the owner", 1), loss("the group", 1)]);
         losses.add(vec![loss("the owner", 2)]);

@@ -187,8 +187,8 @@ async fn manage(
     stop: &mut watch::Receiver<bool>,
     has_begun: &mut bool,
 ) -> Result<End, BusError> {
-    let begin = || Manager::begin(bus, options);
-    let (manager, prepared) = patiently(&options.say, BusError::may_pass, begin).await?;
+    let begun = patiently(&options.say, BusError::may_pass, || Manager::begin(bus, options));
+    let (manager, prepared) = begun.await?;
     let made = bus.made_at().await?;
     prepared.warning.iter().for_each(|warning| manager.say(warning.clone()));
     manager.say(format!("{} at {}, {} copies", manager.id, manager.bus.server(), prepared.replicas));
@@ -360,8 +360,10 @@ impl Manager {
         let shares = shares(&fleet, &claims, &self.options.limits);
         let Changes { add, drop } = assign(&fleet, &claims, &shares, &present);
         // Pairs of other managers' transfers are not this manager's to drop.
-        let is_mine = |transfer: &str| claims.iter().any(|claim| claim.is_mine && claim.transfer == transfer);
-        let drop = drop.into_iter().filter(|pair| is_mine(&pair.transfer)).map(async |pair| {
+        let drop = drop
+            .into_iter()
+            .filter(|pair| claims.iter().any(|claim| claim.is_mine && claim.transfer == pair.transfer));
+        let drop = drop.map(async |pair| {
             let key = PairKey { source: pair.source, transfer: pair.transfer, number: pair.number };
             if self.pairs.remove(&key).await.is_ok() {
                 self.known().pairs.remove(&key);

@@ -72,10 +72,13 @@ mod tests {
         TransferRecord::queued(id.to_owned(), "u", submission, 1)
     }
 
+    fn begun(open: &Open) -> Vec<String> {
+        open.begun().map(|record| record.id.clone()).collect()
+    }
+
     #[test]
     fn each_is_in_one_place_and_leaves_when_it_is_over() {
         let mut open = Open::default();
-        let begun = |open: &Open| -> Vec<String> { open.begun().map(|record| record.id.clone()).collect() };
         open.follow(TransferChange::All(vec![record("1"), record("2")]));
         assert_eq!((open.all().count(), begun(&open)), (2, Vec::<String>::new()));
         let leg = Some(Leg { source: "/x".into(), sink: "/y".into(), only: None });

@@ -214,11 +214,10 @@ impl Owning {
     fn next(&mut self, lease: &Lease) -> Step {
         let (manager, now) = (Arc::clone(&self.manager), self.now());
         let record = manager.known().records.get(&self.id).map(view);
-        let verdict = || verdict(&manager, self.record.as_ref().map(|read| &read.record));
         let outlook = Outlook {
             lease_is_sure: lease.is_sure(),
             record,
-            verdict: &verdict,
+            verdict: &|| verdict(&manager, self.record.as_ref().map(|read| &read.record)),
             pairs_most: capacity(&manager),
         };
         let step = self.coordinator.next(now, &outlook);
@@ -332,8 +331,8 @@ impl Owning {
         if !self.is_first {
             return self.manager.pairs.remove_all(&self.id).await.map(|_| ());
         }
-        let is_of_it = |key: &&PairKey| key.transfer == self.id;
-        let known: Vec<PairKey> = self.manager.known().pairs.keys().filter(is_of_it).cloned().collect();
+        let known: Vec<PairKey> =
+            self.manager.known().pairs.keys().filter(|key| key.transfer == self.id).cloned().collect();
         try_join_all(known.iter().map(|key| self.manager.pairs.remove(key))).await.map(|_| ())
     }
 
@@ -358,8 +357,7 @@ impl Owning {
     }
 
     fn work(&mut self) -> Result<&mut Work, BusError> {
-        let missing = || BusError::Missing(format!("the work of transfer {}", self.id));
-        self.work.as_mut().ok_or_else(missing)
+        self.work.as_mut().ok_or_else(|| BusError::Missing(format!("the work of transfer {}", self.id)))
     }
 
     async fn settle(&mut self) -> Result<Answer, BusError> {
@@ -376,10 +374,10 @@ impl Owning {
         // No process writes to the log of a transfer before its record has a leg, so this subscription misses
         // no entry.
         let (new_log, is_first) = (manager.logs.subscribe(&self.id), AtomicBool::new(false));
-        let change = |record: &mut TransferRecord| {
+        let updated = self.update(|record| {
             is_first.store(note_leg(record, &leg, resumes, &manager.id), Relaxed);
-        };
-        let answer = self.update(change).await?;
+        });
+        let answer = updated.await?;
         self.is_first = is_first.into_inner();
         self.new_log = self.is_first.then_some(new_log);
         if let (Some(read), true) = (&self.record, matches!(answer, Answer::Done)) {
@@ -403,13 +401,13 @@ impl Owning {
 
     async fn write_reason(&mut self, reason: &str) -> Result<Answer, BusError> {
         let manager = self.manager.id.clone();
-        let change = |record: &mut TransferRecord| {
+        let updated = self.update(|record| {
             record.manager.clone_from(&manager);
             if record.state == TransferState::Queued {
                 reason.clone_into(&mut record.waits_for);
             }
-        };
-        self.update(change).await
+        });
+        updated.await
     }
 
     async fn open(&mut self) -> Result<Answer, BusError> {
@@ -476,12 +474,10 @@ impl Owning {
         let (totals, wanted) = (self.coordinator.totals(), self.coordinator.pairs_wanted());
         let sessions = self.sessions.at_work(|pair| self.coordinator.hears_from(pair));
         let manager = self.manager.id.clone();
-        let waits_for = match reason.is_empty() {
-            true => self.manager.known().waits_for(&self.id),
-            false => reason.to_owned(),
-        };
+        let waits_for =
+            if reason.is_empty() { self.manager.known().waits_for(&self.id) } else { reason.to_owned() };
         let Some(Work { account, .. }) = &self.work else { return Ok(Answer::Failed) };
-        let change = |record: &mut TransferRecord| {
+        let updated = self.manager.transfers.update_from(self.read_record()?, |record| {
             if record.state == TransferState::Queued {
                 record.state = TransferState::Running;
                 record.started_ms.get_or_insert(now_ms());
@@ -495,8 +491,9 @@ impl Owning {
             if record.state == TransferState::Running {
                 record.waits_for.clone_from(&waits_for);
             }
-        };
-        match self.manager.transfers.update_from(self.read_record()?, change).await {
+        });
+        let updated = updated.await;
+        match updated {
             Ok(written) => {
                 self.record = Some(written);
                 Ok(Answer::Done)
@@ -509,8 +506,9 @@ impl Owning {
 
     /// Stores the measured curve of the path for later transfers.
     async fn keep_curve(&mut self) -> Result<Answer, BusError> {
-        let point = |(pairs, bytes_per_s)| CurvePoint { pairs, bytes_per_s };
-        let points: Vec<CurvePoint> = self.coordinator.curve().map(point).collect();
+        let points = self.coordinator.curve();
+        let points = points.map(|(pairs, bytes_per_s)| CurvePoint { pairs, bytes_per_s });
+        let points: Vec<CurvePoint> = points.collect();
         let submission = &self.record()?.submission;
         if !points.is_empty() {
             let (source, sink) = (&submission.source.site, &submission.destination.site);
@@ -530,7 +528,7 @@ impl Owning {
         };
         let totals = self.coordinator.totals();
         let account = self.work.as_ref().map(|work| &work.account).filter(|_| self.coordinator.is_current());
-        let change = |record: &mut TransferRecord| {
+        let updated = self.manager.transfers.update_from(self.read_record()?, |record| {
             if let Some(account) = account {
                 account.write(record, &totals);
                 if *ending == Ending::Done && record.deletes() && !account.has_deletion() {
@@ -547,8 +545,9 @@ impl Owning {
                 reason.clone_into(&mut record.reason);
             }
             record.ended_ms.get_or_insert(now_ms());
-        };
-        match self.manager.transfers.update_from(self.read_record()?, change).await {
+        });
+        let updated = updated.await;
+        match updated {
             Ok(written) => {
                 self.manager.say(format!("transfer {}: {}", self.id, written.record.state));
                 // Followed before the watch reports it.
@@ -585,8 +584,9 @@ fn verdict(manager: &Manager, record: Option<&TransferRecord>) -> Verdict {
     let health = manager.health();
     let usable = ends.map(|(which, site, path)| {
         let end = end(&movers, &health, now, &record.id, (which, site, path));
-        let is_usable = |&index: &usize| !end.odd.contains_key(&movers[index].id);
-        ids(&movers, &end.reaching.iter().copied().filter(is_usable).collect::<Vec<_>>())
+        let mut usable = end.reaching;
+        usable.retain(|&index| !end.odd.contains_key(&movers[index].id));
+        ids(&movers, &usable)
     });
     let [sources, sinks] = usable.each_ref().map(|ids| ids.iter().map(|id| &**id).collect::<Vec<_>>());
     health.verdict(now, &record.id, &sources, &sinks)
@@ -597,8 +597,9 @@ fn verdict(manager: &Manager, record: Option<&TransferRecord>) -> Verdict {
 async fn first_guess(manager: &Manager, record: &TransferRecord) -> PairTuner {
     let (movers, submission) = (manager.movers.all(), &record.submission);
     let (source, sink) = (&submission.source.site, &submission.destination.site);
-    let count = |site: &str| movers.iter().filter(|mover| mover.site == site).count() as u32;
-    let fewest = count(source).min(count(sink)).max(1);
+    let [sources, sinks] =
+        [source, sink].map(|site| movers.iter().filter(|mover| mover.site == *site).count() as u32);
+    let fewest = sources.min(sinks).max(1);
     let before = manager.paths.fastest(&manager.bus, source, sink).await;
     let start = before.unwrap_or(fewest).min(capacity(manager));
     PairTuner::new(start.min(submission.options.pairs().unwrap_or(u32::MAX)), start)

@@ -36,16 +36,19 @@ impl Sessions {
 mod tests {
     use super::*;
 
-    #[test]
-    fn sessions_are_listed_while_they_report_and_once_connected() {
-        let mut sessions = Sessions::default();
-        let connected = |pair| PairReport {
+    fn connected(pair: u32) -> PairReport {
+        PairReport {
             transport: "tcp".into(),
             readers: 4,
             streams: 2,
             sink: "m2".into(),
             ..PairReport::new("m1", pair)
-        };
+        }
+    }
+
+    #[test]
+    fn sessions_are_listed_while_they_report_and_once_connected() {
+        let mut sessions = Sessions::default();
         sessions.report(&PairReport::new("m1", 0));
         assert_eq!(sessions.at_work(|_| true), []);
         sessions.report(&connected(0));

@@ -181,10 +181,12 @@ struct MoversAt {
 
 impl MoversAt {
     fn able(self) -> Result<Vec<String>, Unsettled> {
-        match self.able.is_empty() {
-            false => Ok(self.able),
-            true if !self.at_odds.is_empty() => Err(Unsettled::AtOdds(self.at_odds)),
-            true => Err(Unsettled::Later(self.ill)),
+        if !self.able.is_empty() {
+            Ok(self.able)
+        } else if !self.at_odds.is_empty() {
+            Err(Unsettled::AtOdds(self.at_odds))
+        } else {
+            Err(Unsettled::Later(self.ill))
         }
     }
 }
@@ -249,6 +251,20 @@ async fn make(manager: &Manager, transfer: &str, sink: &Location) -> Result<(), 
 }
 
 /// Removes trailing slashes, except the root's.
+fn name(path: &str) -> String {
+    path.trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_owned()
+}
+
+fn beneath(directory: &str, name: &str) -> String {
+    format!("{}/{name}", directory.trim_end_matches('/'))
+}
+
+fn parent(path: &str) -> String {
+    let path = trimmed(path);
+    let parent = Path::new(&path).parent().unwrap_or(Path::new("/"));
+    parent.to_string_lossy().into_owned()
+}
+
 fn trimmed(path: &str) -> String {
     match path.trim_end_matches('/') {
         "" => "/".to_owned(),
@@ -266,8 +282,6 @@ fn leg_of(
     to: &Looked,
     becomes_it: bool,
 ) -> Result<Leg, String> {
-    let name = |path: &str| path.trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_owned();
-    let beneath = |directory: &str, name: &str| format!("{}/{name}", directory.trim_end_matches('/'));
     let is_contents = source.path.ends_with('/') || becomes_it && from.is_directory && !from.is_link;
     let wants_directory = sink.path.ends_with('/');
     let follows = !from.is_link || is_contents;
@@ -290,11 +304,6 @@ fn leg_of(
         ));
     }
     let own = name(&source.path);
-    let parent = |path: &str| {
-        let path = trimmed(path);
-        let parent = Path::new(&path).parent().unwrap_or(Path::new("/"));
-        parent.to_string_lossy().into_owned()
-    };
     let (root, new) = match (to.exists && to.is_directory, wants_directory) {
         (true, _) => (trimmed(&sink.path), own.clone()),
         (false, true) if to.exists => return Err(format!("{sink} is no directory")),
@@ -339,16 +348,21 @@ mod tests {
         to: Looked,
         becomes_it: bool,
     ) -> Result<(String, String, Option<String>), String> {
-        let location = |path: &str| Location { site: "s".into(), path: path.into() };
-        let leg = leg_of(&location(source), &from, &location(sink), &to, becomes_it)?;
+        let [source, sink] = [source, sink].map(|path| Location { site: "s".into(), path: path.into() });
+        let leg = leg_of(&source, &from, &sink, &to, becomes_it)?;
         Ok((leg.source, leg.sink, leg.only.map(|(from, to)| format!("{from}>{to}"))))
+    }
+
+    fn told(
+        source: &str,
+        sink: &str,
+        only: Option<&str>,
+    ) -> Result<(String, String, Option<String>), String> {
+        Ok((source.to_owned(), sink.to_owned(), only.map(str::to_owned)))
     }
 
     #[test]
     fn paths_mean_what_they_mean_to_cp() {
-        let told = |source: &str, sink: &str, only: Option<&str>| {
-            Ok((source.to_owned(), sink.to_owned(), only.map(str::to_owned)))
-        };
         assert_eq!(leg("/d/a", directory(), "/e", directory()), told("/d/a", "/e/a", None));
         assert_eq!(leg("/d/a/", directory(), "/e/", directory()), told("/d/a", "/e", None));
         assert_eq!(leg("/d/a", directory(), "/e/new", nothing()), told("/d/a", "/e/new", None));
@@ -367,19 +381,19 @@ mod tests {
         assert_eq!(leg("/d/a/", directory(), "/e/new/", nothing()), told("/d/a", "/e/new", None));
         assert_eq!(placed("/d/a", directory(), "/e/new/", nothing(), true), told("/d/a", "/e/new", None));
         assert!(leg("/d/f", file(), "/e/f/", file()).is_err());
-        let lacks_parent = || Looked { parent_exists: false, ..nothing() };
-        assert!(leg("/d/f", file(), "/e/x/new/", lacks_parent()).is_err());
+        assert!(leg("/d/f", file(), "/e/x/new/", Looked { parent_exists: false, ..nothing() }).is_err());
         assert!(leg("/d/a", directory(), "/e/x", Looked { parent_exists: false, ..nothing() }).is_err());
     }
 
     /// A manager that was stopped during its look finds the directory that the copy has made meanwhile.
     #[test]
     fn where_a_transfer_goes_is_settled_once() {
-        let to = |sink: &str| Leg { source: "/s/run".into(), sink: sink.into(), only: None };
+        let leg = Leg { source: "/s/run".into(), sink: "/d/run".into(), only: None };
+        let second = Leg { sink: "/d/run/run".into(), ..leg.clone() };
         let submission = serde_json::from_str(r#"{"source":"a:/s/run","destination":"b:/d/run"}"#).unwrap();
         let mut record = TransferRecord::queued("t".into(), "u", submission, 1);
-        assert!(note_leg(&mut record, &to("/d/run"), false, "m1"));
-        assert!(!note_leg(&mut record, &to("/d/run/run"), true, "m2"));
-        assert_eq!((record.leg, record.resumes, &*record.manager), (Some(to("/d/run")), false, "m1"));
+        assert!(note_leg(&mut record, &leg, false, "m1"));
+        assert!(!note_leg(&mut record, &second, true, "m2"));
+        assert_eq!((record.leg, record.resumes, &*record.manager), (Some(leg), false, "m1"));
     }
 }

@@ -69,8 +69,11 @@ impl Sweeper {
                 say(format!("{forgotten} old transfers are forgotten"));
             }
             // The reason for a failed removal is reported once, and not with each attempt.
-            let is_news = |cleared: &&Cleared| !stays.contains(&cleared.transfer) || cleared.removed.is_ok();
-            cleared.iter().filter(is_news).for_each(|cleared| say(cleared.to_string()));
+            for cleared in &cleared {
+                if cleared.removed.is_ok() || !stays.contains(&cleared.transfer) {
+                    say(cleared.to_string());
+                }
+            }
             let left = cleared.into_iter().filter(|cleared| cleared.removed.is_err());
             stays = left.map(|cleared| cleared.transfer).collect();
         }
@@ -81,14 +84,10 @@ impl Sweeper {
         let with_work = self.with_work().await?;
         let placed = self.transfers.placed().await?;
         let known = self.transfers.survey().await?;
-        let is_over_for = |id: &str, time: Duration| {
-            let ended_ms = known.get(id).and_then(|brief| brief.as_ref()?.ended_ms);
-            ended_ms.is_some_and(|ended_ms| Duration::from_millis(now_ms().saturating_sub(ended_ms)) > time)
-        };
-        let is_needless = |id: &&String| !known.contains_key(*id) || is_over_for(id, LATE);
-        let suspects: HashSet<String> = with_work.iter().filter(is_needless).cloned().collect();
-        let unknown = placed.iter().filter(|id| !known.contains_key(*id)).cloned();
-        let suspects: HashSet<String> = suspects.into_iter().chain(unknown).collect();
+        let needless =
+            with_work.iter().filter(|id| known.get(*id).is_none_or(|brief| is_over_for(brief, LATE)));
+        let unknown = placed.iter().filter(|id| !known.contains_key(*id));
+        let suspects: HashSet<String> = needless.chain(unknown).cloned().collect();
         for id in suspects.intersection(&self.suspects) {
             self.clear(id).await?;
             if !known.contains_key(id) && placed.contains(id) {
@@ -99,10 +98,12 @@ impl Sweeper {
         self.give_places(&known, &placed).await?;
         let cleared = clear_known(&self.bus, &self.transfers, &known, self.keep_leftovers).await?;
         let mut forgotten = 0;
-        for id in known.keys().filter(|id| is_over_for(id, self.keep_history)) {
-            self.clear(id).await?;
-            self.transfers.forget(id).await?;
-            forgotten += 1;
+        for (id, brief) in &known {
+            if is_over_for(brief, self.keep_history) {
+                self.clear(id).await?;
+                self.transfers.forget(id).await?;
+                forgotten += 1;
+            }
         }
         Ok(Swept { cleared, forgotten })
     }
@@ -114,9 +115,9 @@ impl Sweeper {
         known: &HashMap<String, Option<Brief>>,
         placed: &HashSet<String>,
     ) -> Result<(), BusError> {
-        let of = |(id, brief): (&String, &Option<Brief>)| Some((brief.as_ref()?.submitted_ms, id.clone()));
-        let mut lacking: Vec<(u64, String)> = known.iter().filter_map(of).collect();
-        lacking.retain(|(_, id)| !placed.contains(id));
+        let lacking = known.iter().filter(|(id, _)| !placed.contains(*id));
+        let lacking = lacking.filter_map(|(id, brief)| Some((brief.as_ref()?.submitted_ms, id.clone())));
+        let mut lacking: Vec<(u64, String)> = lacking.collect();
         lacking.sort();
         for (submitted_ms, id) in lacking {
             self.transfers.give_place(&id, submitted_ms).await?;
@@ -156,15 +157,22 @@ impl Sweeper {
     }
 
     async fn ids_beneath(&self, stream: &str, filter: &str, prefix: &str) -> Result<Vec<String>, BusError> {
-        let away = |error: &dyn std::fmt::Display| self.bus.explain(BusError::away(stream, error));
-        let there = self.bus.context().get_stream_no_info(stream).await.map_err(|error| away(&error))?;
-        let mut subjects = there.info_with_subjects(filter).await.map_err(|error| away(&error))?;
+        let there = self.bus.context().get_stream_no_info(stream).await;
+        let there = there.map_err(|error| self.bus.away(stream, &error))?;
+        let subjects = there.info_with_subjects(filter).await;
+        let mut subjects = subjects.map_err(|error| self.bus.away(stream, &error))?;
         let mut ids = Vec::new();
         while let Some(subject) = subjects.next().await {
-            let (subject, _) = subject.map_err(|error| away(&error))?;
+            let (subject, _) = subject.map_err(|error| self.bus.away(stream, &error))?;
             let rest = subject.strip_prefix(prefix).unwrap_or_default();
             ids.push(rest.split('.').next().unwrap_or_default().to_owned());
         }
         Ok(ids)
     }
+}
+
+/// Whether a transfer ended more than `time` ago.
+fn is_over_for(brief: &Option<Brief>, time: Duration) -> bool {
+    let ended_ms = brief.as_ref().and_then(|brief| brief.ended_ms);
+    ended_ms.is_some_and(|ended_ms| Duration::from_millis(now_ms().saturating_sub(ended_ms)) > time)
 }

@@ -50,13 +50,13 @@ impl Manager {
     ) {
         let Free { take, reasons } = if looks { self.free() } else { self.in_line() };
         for (id, reason) in reasons {
-            let change = |record: &mut TransferRecord| {
+            let updated = self.transfers.update(&id, |record| {
                 if record.state == TransferState::Queued && record.manager.is_empty() {
                     record.waits_for.clone_from(&reason);
                 }
-            };
+            });
             // A later look will do.
-            let _ = self.transfers.update(&id, change).await;
+            let _ = updated.await;
         }
         let acquired = join_all(take.iter().map(|id| Lease::acquire(&self.bus, id, &self.id))).await;
         for (id, lease) in take.into_iter().zip(acquired) {
@@ -119,10 +119,12 @@ impl Manager {
         let (movers, leased) = (self.movers.all(), self.leased());
         let mut known = self.known();
         let now_ms = now_ms();
-        let is_free = |id: &str| !known.owned.contains_key(id) && !leased.contains(id);
         let mut free = Free::default();
         let mut candidates = Vec::new();
-        for record in known.records.all().filter(|record| record.is_due(now_ms) && is_free(&record.id)) {
+        for record in known.records.all().filter(|record| record.is_due(now_ms)) {
+            if known.owned.contains_key(&record.id) || leased.contains(&record.id) {
+                continue;
+            }
             // A transfer that was begun, or that needs clearing after a cancel.
             let is_begun = matches!(record.state, TransferState::Running | TransferState::Cancelled);
             let is_wanted =
@@ -141,10 +143,9 @@ impl Manager {
         let owned = known.owned_transfers();
         let places = (places(&movers), leased.len());
         let Intake { take, line } = intake(&self.ranks(), now_ms, places, &owned, &candidates);
-        let to_owned = |ids: Vec<&str>| ids.into_iter().map(str::to_owned).collect::<Vec<_>>();
-        free.take = to_owned(take);
-        let line = to_owned(line);
-        known.line = line.into();
+        free.take = take.into_iter().map(str::to_owned).collect();
+        let line = line.into_iter().map(str::to_owned).collect();
+        known.line = line;
         free
     }
 }
@@ -215,12 +216,16 @@ mod tests {
             umask: None,
         };
         let record = TransferRecord::queued("1".into(), "alice", submission, 10_000);
-        let is_left = |near: &[&str], now_ms| {
+        for (near, now_ms, left) in [
+            (&["west"][..], 10_000, true),
+            (&["west"], 10_999, true),
+            // No manager near the source has taken it.
+            (&["west"], 11_000, false),
+            (&["west", "east"], 10_000, false),
+            (&[], 10_000, false),
+        ] {
             let near: Vec<String> = near.iter().map(|&site| site.to_owned()).collect();
-            is_left(&record, &near, now_ms)
-        };
-        assert!(is_left(&["west"], 10_000) && is_left(&["west"], 10_999));
-        assert!(!is_left(&["west"], 11_000), "nobody near has taken it");
-        assert!(!is_left(&["west", "east"], 10_000) && !is_left(&[], 10_000));
+            assert_eq!(is_left(&record, &near, now_ms), left, "{near:?} at {now_ms}");
+        }
     }
 }

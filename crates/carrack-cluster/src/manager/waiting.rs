@@ -23,10 +23,11 @@ impl Known {
             let lacked = lack(fleet, claims, shares, limits, index).filter(|_| !has_pairs);
             let Some(record) = self.records.get(&claim.transfer) else { continue };
             let is_stuck = matches!(lacked, Some(Lack::Reach { .. } | Lack::Staying { .. } | Lack::Match));
-            match is_stuck {
-                true => self.stuck.insert(claim.transfer.clone()),
-                false => self.stuck.remove(&claim.transfer),
-            };
+            if is_stuck {
+                self.stuck.insert(claim.transfer.clone());
+            } else {
+                self.stuck.remove(&claim.transfer);
+            }
             if let Some(lacked) = lacked {
                 let unserved = unserved.get(&claim.transfer).cloned();
                 let words = unserved.unwrap_or_else(|| words(&lacked, record, fleet));
@@ -68,8 +69,9 @@ fn words(lacked: &Lack, record: &TransferRecord, fleet: &[FleetMover]) -> String
 
 /// Words that no mover of a site reaches a path.
 pub(super) fn nobody(site: &str, path: &str, somebody_is_there: bool) -> String {
-    match somebody_is_there {
-        true => format!("no mover at site {site} reaches {path}"),
-        false => format!("no mover at site {site} is there"),
+    if somebody_is_there {
+        format!("no mover at site {site} reaches {path}")
+    } else {
+        format!("no mover at site {site} is there")
     }
 }

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use carrack_model::{Entry, EntryFailure, Section, escape};
+use carrack_model::{EntryFailure, Section, escape};
 use carrack_plan::fleet::{Chunk, ChunkCutter, ChunkKind as Cut, ChunkLimits, Found as Counts};
 use carrack_storage::Found;
 use carrack_wire::TableWriter;
@@ -169,13 +169,11 @@ fn items_of(chunk: Chunk, report: &mut Report) -> Vec<Item> {
             vec![Item::Dirs { number, table: table_of(&sections) }]
         }
         Cut::Part { file, directory, entry, range, index, count } => {
-            let alone = |directory, entry| {
-                table_of(&[Section { directory, metadata: None, extras: None, entries: vec![entry] }])
-            };
+            let mut alone = [Section { directory, metadata: None, extras: None, entries: vec![entry] }];
             // Only the first part carries attributes: the file gets them once.
-            let large = (index == 0)
-                .then(|| Item::Large { file: file.0, table: alone(Arc::clone(&directory), entry.clone()) });
-            let table = alone(directory, Entry { extras: None, ..entry });
+            let large = (index == 0).then(|| Item::Large { file: file.0, table: table_of(&alone) });
+            alone[0].entries[0].extras = None;
+            let table = table_of(&alone);
             let part = PartOf {
                 file: file.0,
                 index: index as u32,

@@ -36,32 +36,32 @@ const STRANGERS_MAX: usize = 64;
 pub(super) fn start(mover: &Arc<Mover>, listener: TcpListener) -> io::Result<()> {
     let mover = Arc::clone(mover);
     let runtime = Handle::current();
-    let door = move || {
-        let strangers = Arc::new(Strangers::default());
-        let sessions = Arc::new(AtomicUsize::new(0));
-        loop {
-            match listener.accept() {
-                Ok((connection, peer)) => {
-                    let Ok(stranger) = Strangers::meet(&strangers, &connection, peer) else { continue };
-                    let (mover, sessions, runtime) =
-                        (Arc::clone(&mover), Arc::clone(&sessions), runtime.clone());
-                    let serving = move || {
-                        if let Err(reason) = served(&mover, &runtime, connection, peer, stranger, &sessions) {
-                            mover.say(format!("{peer}: {reason}"));
-                        }
-                    };
-                    // Without a thread the connection closes, and the peer tries again.
-                    let _ = thread::Builder::new().name("carrack-pair".to_owned()).spawn(serving);
-                }
-                // Probably out of descriptors: the holder of most connections makes room.
-                Err(_) => {
-                    strangers.close_one();
-                    thread::sleep(Duration::from_millis(50));
-                }
+    let door = thread::Builder::new().name("carrack-door".to_owned());
+    door.spawn(move || accept_all(&mover, &runtime, &listener)).map(|_| ())
+}
+
+fn accept_all(mover: &Arc<Mover>, runtime: &Handle, listener: &TcpListener) {
+    let strangers = Arc::new(Strangers::default());
+    let sessions = Arc::new(AtomicUsize::new(0));
+    loop {
+        match listener.accept() {
+            Ok((connection, peer)) => {
+                let Ok(stranger) = Strangers::meet(&strangers, &connection, peer) else { continue };
+                let (mover, sessions, runtime) = (Arc::clone(mover), Arc::clone(&sessions), runtime.clone());
+                // Without a thread the connection closes, and the peer tries again.
+                let _ = thread::Builder::new().name("carrack-pair".to_owned()).spawn(move || {
+                    if let Err(reason) = served(&mover, &runtime, connection, peer, stranger, &sessions) {
+                        mover.say(format!("{peer}: {reason}"));
+                    }
+                });
+            }
+            // Probably out of descriptors: the holder of most connections makes room.
+            Err(_) => {
+                strangers.close_one();
+                thread::sleep(Duration::from_millis(50));
             }
         }
-    };
-    thread::Builder::new().name("carrack-door".to_owned()).spawn(door).map(|_| ())
+    }
 }
 
 /// Connections in their handshake, each with a thread that waits for it.
@@ -233,14 +233,16 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let strangers = Arc::new(Strangers::default());
-        let meet = |from: &str| {
+        let mut met = Vec::new();
+        for number in 0..STRANGERS_MAX + 11 {
+            let from = if number == 0 { "192.0.2.1:1" } else { "198.51.100.1:1" };
             let client = TcpStream::connect(address).unwrap();
             let (connection, _) = listener.accept().unwrap();
             let stranger = Strangers::meet(&strangers, &connection, from.parse().unwrap()).unwrap();
-            (client, connection, stranger)
-        };
-        let mut one = meet("192.0.2.1:1");
-        let mut many: Vec<_> = (0..STRANGERS_MAX + 10).map(|_| meet("198.51.100.1:1")).collect();
+            met.push((client, connection, stranger));
+        }
+        let mut many = met.split_off(1);
+        let mut one = met.remove(0);
         assert_eq!(strangers.met().connections.len(), STRANGERS_MAX);
         for (client, ..) in &mut many[..11] {
             assert_eq!(client.read(&mut [0]).unwrap(), 0, "the oldest of whoever holds most are closed");

@@ -93,8 +93,10 @@ impl ChunkFeed for PairFeed {
         let mut state = self.state();
         state.wanted_for = Some(idle_bytes);
         self.wanted.notify_one();
-        let is_waiting = |state: &mut State| state.stock.is_empty() && !state.is_ended && !state.is_closed;
-        let mut state = self.given.wait_while(state, is_waiting).unwrap_or_else(PoisonError::into_inner);
+        let waited = self
+            .given
+            .wait_while(state, |state| state.stock.is_empty() && !state.is_ended && !state.is_closed);
+        let mut state = waited.unwrap_or_else(PoisonError::into_inner);
         state.wanted_for = None;
         state.stock.pop_front()
     }

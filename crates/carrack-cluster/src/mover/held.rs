@@ -180,20 +180,22 @@ impl Held {
 /// Returns the length of the path's suffix that is an entry of the table, or a directory of entries. An end
 /// reports longer paths than the table has. Returns `None` without a match.
 fn known_of(table: &[u8], path: &[u8]) -> Option<usize> {
-    let ends_with = |own: &[u8]| {
-        let is_whole = |rest: &[u8]| rest.is_empty() || rest.ends_with(b"/");
-        (!own.is_empty() && path.strip_suffix(own).is_some_and(is_whole)).then_some(own.len())
-    };
     let mut directory = Vec::new();
     let known = TableReader::new(table).flatten().filter_map(|record| match record {
         TableRecord::Section { path: section, .. } => {
             directory = section.as_bytes().to_vec();
-            ends_with(&directory)
+            suffix_len(path, &directory)
         }
-        TableRecord::Entry(entry) if directory.is_empty() => ends_with(entry.name),
-        TableRecord::Entry(entry) => ends_with(&[&directory, entry.name].join(&b'/')),
+        TableRecord::Entry(entry) if directory.is_empty() => suffix_len(path, entry.name),
+        TableRecord::Entry(entry) => suffix_len(path, &[&directory, entry.name].join(&b'/')),
     });
     known.max()
+}
+
+/// Returns the length of `own` if whole components at the end of the path equal it.
+fn suffix_len(path: &[u8], own: &[u8]) -> Option<usize> {
+    let rest = path.strip_suffix(own)?;
+    (!own.is_empty() && (rest.is_empty() || rest.ends_with(b"/"))).then_some(own.len())
 }
 
 /// Returns the end whose mover may cause a failure: true for the reading one. `None` if the entry fails at
@@ -222,15 +224,16 @@ mod tests {
 
     use super::*;
 
+    fn table_of(directory: &str, name: &str) -> Vec<u8> {
+        let mut table = Vec::new();
+        let mut writer = TableWriter::new(&mut table);
+        writer.section(&RelPath::new(directory.as_bytes()).unwrap(), None);
+        writer.symlink(name.as_bytes(), b"x", &Metadata::default(), 1);
+        table
+    }
+
     #[test]
     fn a_path_belongs_to_who_knows_most_of_it() {
-        let table_of = |directory: &str, name: &str| {
-            let mut table = Vec::new();
-            let mut writer = TableWriter::new(&mut table);
-            writer.section(&RelPath::new(directory.as_bytes()).unwrap(), None);
-            writer.symlink(name.as_bytes(), b"x", &Metadata::default(), 1);
-            table
-        };
         let (above, beneath) = (table_of("", "f"), table_of("d", "f"));
         assert_eq!((known_of(&above, b"/root/d/f"), known_of(&beneath, b"/root/d/f")), (Some(1), Some(3)));
         assert_eq!((known_of(&above, b"f"), known_of(&beneath, b"/root/f")), (Some(1), None));

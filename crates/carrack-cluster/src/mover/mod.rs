@@ -162,9 +162,12 @@ impl Drop for Serving<'_> {
 ///
 /// [`MoverError`] if it could not begin.
 pub async fn run(options: MoverOptions, drain: watch::Receiver<bool>) -> Result<(), MoverError> {
-    let may_pass = |error: &MoverError| matches!(error, MoverError::Bus(error) if error.may_pass());
-    let mover = patiently(&options.say, may_pass, || Mover::register(options.clone())).await?;
-    running::run(mover, drain).await
+    let registered = patiently(
+        &options.say,
+        |error| matches!(error, MoverError::Bus(error) if error.may_pass()),
+        || Mover::register(options.clone()),
+    );
+    running::run(registered.await?, drain).await
 }
 
 /// Returns the record of an idle mover.
@@ -192,7 +195,6 @@ fn idle_record(id: &str, ca_pem: String, options: &MoverOptions) -> MoverRecord 
 
 impl Mover {
     async fn register(options: MoverOptions) -> Result<Arc<Mover>, MoverError> {
-        let system = |what| move |error| MoverError::System { what, error };
         if !is_name(&options.site) {
             return Err(MoverError::Options {
                 message: format!("{:?} can't be a site's name", options.site),
@@ -399,15 +401,22 @@ fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
+/// For `map_err`: adds the operation.
+fn system(what: &'static str) -> impl FnOnce(std::io::Error) -> MoverError {
+    move |error| MoverError::System { what, error }
+}
+
 /// Returns the named addresses, else the listening address if it is a single one, else the host's name.
 fn addresses(options: &MoverOptions, port: u16) -> Vec<String> {
-    let with_port = |address: &String| match address.parse::<IpAddr>() {
-        Ok(address) => SocketAddr::new(address, port).to_string(),
-        Err(_) if address.contains(':') => address.clone(),
-        Err(_) => format!("{address}:{port}"),
-    };
     match options.listen.ip() {
-        _ if !options.addresses.is_empty() => options.addresses.iter().map(with_port).collect(),
+        _ if !options.addresses.is_empty() => {
+            let addresses = options.addresses.iter().map(|address| match address.parse::<IpAddr>() {
+                Ok(address) => SocketAddr::new(address, port).to_string(),
+                Err(_) if address.contains(':') => address.clone(),
+                Err(_) => format!("{address}:{port}"),
+            });
+            addresses.collect()
+        }
         address if !address.is_unspecified() => vec![SocketAddr::new(address, port).to_string()],
         _ => vec![format!("{}:{port}", host_name())],
     }

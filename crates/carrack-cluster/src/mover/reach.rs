@@ -17,6 +17,10 @@ pub(super) struct Reach {
     held: Arc<Vec<(PathBuf, Root)>>,
 }
 
+fn open_all(paths: &[PathBuf]) -> io::Result<Vec<Root>> {
+    paths.iter().map(|path| Root::open(path)).collect()
+}
+
 impl Reach {
     /// Opens the directories.
     ///
@@ -24,9 +28,8 @@ impl Reach {
     /// If one of them is no directory, or can't be opened.
     pub fn new(paths: &[PathBuf]) -> io::Result<Reach> {
         let names: Vec<PathBuf> = paths.iter().map(|path| path.components().collect()).collect();
-        let open = || names.iter().map(|path| Root::open(path)).collect::<io::Result<Vec<_>>>();
-        let held = Arc::new(names.iter().cloned().zip(open()?).collect());
-        Ok(Reach { base: Base::within(open()?)?, names, held })
+        let held = Arc::new(names.iter().cloned().zip(open_all(&names)?).collect());
+        Ok(Reach { base: Base::within(open_all(&names)?)?, names, held })
     }
 
     /// Returns the directories, each with its path.
@@ -64,27 +67,41 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
+    fn open(reach: &Reach, path: &Path) -> io::Result<Root> {
+        reach.base_for(path)?.open(path, Purpose::ReadThrough)
+    }
+
     #[test]
     fn only_what_is_beneath_a_prefix_is_reached() {
-        let dir = tempfile::tempdir().unwrap();
-        let at = |path: &str| dir.path().join(path);
-        fs::create_dir_all(at("in/deep")).unwrap();
-        fs::create_dir(at("out")).unwrap();
-        symlink("../out", at("in/leads")).unwrap();
-        fs::write(at("out/secret"), "secret").unwrap();
-        let reach = Reach::new(&[at("in"), at("in/deep/")]).unwrap();
+        let temporary = tempfile::tempdir().unwrap();
+        let dir = temporary.path();
+        fs::create_dir_all(dir.join("in/deep")).unwrap();
+        fs::create_dir(dir.join("out")).unwrap();
+        symlink("../out", dir.join("in/leads")).unwrap();
+        fs::write(dir.join("out/secret"), "secret").unwrap();
+        let reach = Reach::new(&[dir.join("in"), dir.join("in/deep/")]).unwrap();
         assert_eq!(reach.names().len(), 2);
-        let identity = |path: &Path| Root::open(path).unwrap().identity();
-        let open = |path: PathBuf| reach.base_for(&path)?.open(&path, Purpose::ReadThrough);
-        assert_eq!(open(at("in")).unwrap().identity(), identity(&at("in")));
-        assert_eq!(open(at("in/deep")).unwrap().identity(), identity(&at("in/deep")));
-        assert!(reach.base_for(&at("out")).is_err() && reach.base_for(&at("inside")).is_err());
-        assert!(open(at("in/leads")).is_err() && open(at("in/../out")).is_err());
+        let inside = Root::open(&dir.join("in")).unwrap().identity();
+        assert_eq!(open(&reach, &dir.join("in")).unwrap().identity(), inside);
+        assert_eq!(
+            open(&reach, &dir.join("in/deep")).unwrap().identity(),
+            Root::open(&dir.join("in/deep")).unwrap().identity()
+        );
+        assert!(reach.base_for(&dir.join("out")).is_err() && reach.base_for(&dir.join("inside")).is_err());
+        assert!(
+            open(&reach, &dir.join("in/leads")).is_err() && open(&reach, &dir.join("in/../out")).is_err()
+        );
         // A directory that takes the place of an opened one is not reached.
-        fs::rename(at("in"), at("away")).unwrap();
-        symlink("out", at("in")).unwrap();
-        assert_eq!(open(at("in")).unwrap().identity(), identity(&at("away")));
-        assert!(reach.base_for(&at("in/secret")).unwrap().look(&at("in/secret"), Purpose::Read).is_err());
-        assert!(Reach::new(&[at("nowhere")]).is_err());
+        fs::rename(dir.join("in"), dir.join("away")).unwrap();
+        symlink("out", dir.join("in")).unwrap();
+        assert_eq!(open(&reach, &dir.join("in")).unwrap().identity(), inside);
+        assert!(
+            reach
+                .base_for(&dir.join("in/secret"))
+                .unwrap()
+                .look(&dir.join("in/secret"), Purpose::Read)
+                .is_err()
+        );
+        assert!(Reach::new(&[dir.join("nowhere")]).is_err());
     }
 }

@@ -93,15 +93,14 @@ impl Running {
     fn carry_out(&mut self, mover: &Arc<Mover>, acts: Vec<PairAct>) {
         // Tasks that begin together read their transfer's record once.
         let mut records: HashMap<String, SharedRecord> = HashMap::new();
-        let mut record_of = |transfer: &str| Arc::clone(records.entry(transfer.to_owned()).or_default());
         for act in acts {
             match act {
                 PairAct::Begin(pair) => {
-                    let record = record_of(&pair.transfer);
+                    let record = Arc::clone(records.entry(pair.transfer.clone()).or_default());
                     self.begin(mover, pair, record);
                 }
                 PairAct::BeginScans(transfer) => {
-                    let record = record_of(&transfer);
+                    let record = Arc::clone(records.entry(transfer.clone()).or_default());
                     self.begin_scans(mover, transfer, record);
                 }
                 PairAct::Stop(id) => tell_to_end(self.pairs.get(&id)),

@@ -109,8 +109,9 @@ async fn scan(
         return Err(error);
     }
     // One mover can't decide that the source is unreadable, however few movers there are.
-    let is_left = |fault: &PairFault| others_may || may_be_left && fault.kind == FaultKind::Refused;
-    if let Some(fault) = doubt(&scanned).filter(is_left) {
+    if let Some(fault) = doubt(&scanned)
+        && (others_may || may_be_left && fault.kind == FaultKind::Refused)
+    {
         return give_to_others(mover, queue, &delivery, &tried, &fault).await;
     }
     let reader = readers.ok().and_then(|(reader, _)| reader);
@@ -226,16 +227,15 @@ fn limits(record: &TransferRecord) -> ChunkLimits {
 fn root(mover: &Mover, leg: &Leg, follows: bool) -> io::Result<ScanRoot> {
     let source = Path::new(&leg.source);
     let base = mover.reach.base_for(source)?;
-    let open = || match follows {
-        true => base.open_following(source),
-        false => base.open(source, Purpose::ReadThrough),
-    };
     let Some((name, sink_name)) = &leg.only else {
-        return Ok(ScanRoot { root: Arc::new(open()?), what: RootKind::Tree { sink: RelPath::root() } });
+        let root =
+            if follows { base.open_following(source)? } else { base.open(source, Purpose::ReadThrough)? };
+        return Ok(ScanRoot { root: Arc::new(root), what: RootKind::Tree { sink: RelPath::root() } });
     };
-    let Named { root, name, .. } = match follows {
-        true => Named { root: open()?, name: name.as_bytes().into(), follow: true },
-        false => base.hold(&source.join(PathBuf::from(name)), false)?,
+    let Named { root, name, .. } = if follows {
+        Named { root: base.open_following(source)?, name: name.as_bytes().into(), follow: true }
+    } else {
+        base.hold(&source.join(PathBuf::from(name)), false)?
     };
     let (sink_directory, sink_name) = (RelPath::root(), sink_name.as_bytes().into());
     let what = RootKind::Name { name, sink_directory, sink_name, follow: follows };

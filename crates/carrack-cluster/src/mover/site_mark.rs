@@ -115,16 +115,19 @@ mod tests {
 
     use super::*;
 
+    fn mark_at(directory: &Path) -> String {
+        mark_of(&Root::open(directory).unwrap())
+    }
+
     #[test]
     fn the_first_makes_the_mark_and_the_others_read_it() {
         let dir = tempfile::tempdir().unwrap();
-        let mark = || mark_of(&Root::open(dir.path()).unwrap());
-        let first = mark();
-        assert_eq!((first.len(), &mark()), (16, &first));
+        let first = mark_at(dir.path());
+        assert_eq!((first.len(), &mark_at(dir.path())), (16, &first));
         fs::write(dir.path().join(SITE_MARK), "half").unwrap();
-        assert_eq!(mark(), "", "one that is being made is none yet");
+        assert_eq!(mark_at(dir.path()), "", "one that is being made is none yet");
         fs::remove_file(dir.path().join(SITE_MARK)).unwrap();
-        assert_ne!(mark(), first);
+        assert_ne!(mark_at(dir.path()), first);
     }
 
     #[test]

@@ -110,9 +110,16 @@ mod tests {
         Options::of_words(words).unwrap()
     }
 
+    fn kept(words: &[&str]) -> Fidelity {
+        terms(&asking(words)).unwrap().1.fidelity
+    }
+
+    fn filter(words: &[&str]) -> Option<Filter> {
+        Filter::new(&terms(&asking(words)).unwrap().1.selection).unwrap()
+    }
+
     #[test]
     fn files_keep_what_is_asked_for_and_their_modes() {
-        let kept = |words: &[&str]| terms(&asking(words)).unwrap().1.fidelity;
         assert_eq!(kept(&[]), Fidelity { perms: true, ..Fidelity::default() });
         assert_eq!(kept(&["--no-perms"]), Fidelity::default());
         let archive = Kept { file_flags: false, ..Kept::ALL };
@@ -126,11 +133,10 @@ mod tests {
 
     #[test]
     fn what_is_left_out_is_no_part_of_a_scan() {
-        let filter = |words: &[&str]| Filter::new(&terms(&asking(words)).unwrap().1.selection).unwrap();
         assert!(filter(&["--archive"]).is_none());
         let patterns = filter(&["--exclude=*.o", "--include=keep.o", "--newer=@7"]).unwrap();
-        let excludes = |name: &[u8]| patterns.excludes(&RelPath::root(), name, false);
-        assert!(excludes(b"a.o") && !excludes(b"keep.o"));
+        assert!(patterns.excludes(&RelPath::root(), b"a.o", false));
+        assert!(!patterns.excludes(&RelPath::root(), b"keep.o", false));
     }
 
     /// A new option needs a decision here about its treatment by a fleet.
@@ -145,10 +151,6 @@ mod tests {
             }
             let (mut others, own) = (words.clone(), words.last().cloned().unwrap());
             others.pop();
-            let acts = |options: &Options| {
-                let ways = (options.pairs(), options.chunk_bytes());
-                (ways, options.is_strict(), options.deadline_ms())
-            };
             let Ok(asked) = Options::of_words(&words) else {
                 assert!(
                     Way::Fleet.refusal(name).is_some(),
@@ -165,7 +167,11 @@ mod tests {
                 (Ok(found), None) => {
                     let without = Options::of_words(&others).unwrap();
                     let base = if others.is_empty() { plain.clone() } else { terms(&without).unwrap() };
-                    if found == base && acts(&asked) == acts(&without) {
+                    let is_idle = asked.pairs() == without.pairs()
+                        && asked.chunk_bytes() == without.chunk_bytes()
+                        && asked.is_strict() == without.is_strict()
+                        && asked.deadline_ms() == without.deadline_ms();
+                    if found == base && is_idle {
                         idle.push(own);
                     }
                 }

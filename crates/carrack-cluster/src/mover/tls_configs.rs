@@ -67,18 +67,19 @@ mod tests {
     fn a_configuration_is_made_anew_when_certificates_are_others() {
         let [own, first, second] =
             ["own", "first", "second"].map(|id| PassingAuthority::make(id, SystemTime::now()).unwrap());
-        let pem = |authority: &PassingAuthority| String::from_utf8(authority.ca.clone()).unwrap();
         let configs = TlsConfigs::default();
-        let client = |to: &PassingAuthority| configs.client(&pem(to), &own.client).unwrap();
-        assert!(Arc::ptr_eq(&client(&first), &client(&first)));
-        assert!(!Arc::ptr_eq(&client(&first), &client(&second)));
-        let server = |cas: &[&PassingAuthority]| {
+        let clients = [&first, &first, &second].map(|to| {
+            let ca = std::str::from_utf8(&to.ca).unwrap();
+            configs.client(ca, &own.client).unwrap()
+        });
+        assert!(Arc::ptr_eq(&clients[0], &clients[1]));
+        assert!(!Arc::ptr_eq(&clients[0], &clients[2]));
+        let servers = [&[&first, &second][..], &[&first, &second], &[&first]].map(|cas| {
             let (chain, key) = (own.server_chain.clone(), own.server_key.clone());
             let client_cas = cas.iter().flat_map(|ca| ca.ca.clone()).collect();
             configs.server(ServerTrust { chain, key, client_cas, ..ServerTrust::default() }).unwrap()
-        };
-        let both = server(&[&first, &second]);
-        assert!(Arc::ptr_eq(&both, &server(&[&first, &second])));
-        assert!(!Arc::ptr_eq(&both, &server(&[&first])), "one that is gone is not believed any more");
+        });
+        assert!(Arc::ptr_eq(&servers[0], &servers[1]));
+        assert!(!Arc::ptr_eq(&servers[0], &servers[2]), "one that is gone is not believed any more");
     }
 }

@@ -107,15 +107,16 @@ fn expected(held: &Held) -> Vec<Expected> {
 /// Returns the files that a mover does not see. A file may have changed since the scan, but is not older
 /// then.
 pub(super) fn prove(base: &Base, directory: &Path, files: &[Expected]) -> Vec<String> {
-    let is_seen = |file: &&Expected| {
-        let path: Vec<u8> = percent_decode_str(&file.path).collect();
-        let looked = base.look(&directory.join(OsStr::from_bytes(&path)), Purpose::Browse);
-        looked.is_ok_and(|looked| {
-            let is_file = !looked.is_directory && !looked.is_symlink && looked.special.is_none();
-            is_file && (looked.size == file.size || looked.mtime_s >= file.mtime_s)
-        })
-    };
-    files.iter().filter(|file| !is_seen(file)).map(|file| file.path.clone()).collect()
+    files.iter().filter(|file| !is_seen(base, directory, file)).map(|file| file.path.clone()).collect()
+}
+
+fn is_seen(base: &Base, directory: &Path, file: &Expected) -> bool {
+    let path: Vec<u8> = percent_decode_str(&file.path).collect();
+    let looked = base.look(&directory.join(OsStr::from_bytes(&path)), Purpose::Browse);
+    looked.is_ok_and(|looked| {
+        let is_file = !looked.is_directory && !looked.is_symlink && looked.special.is_none();
+        is_file && (looked.size == file.size || looked.mtime_s >= file.mtime_s)
+    })
 }
 
 #[cfg(test)]
@@ -129,15 +130,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("a b"), "12345").unwrap();
         fs::create_dir(dir.path().join("d")).unwrap();
-        let file = |path: &str, size, mtime_s| Expected { path: path.into(), size, mtime_s };
         let now_s = i64::MAX;
-        let files = [
-            file("a%20b", 5, now_s),
-            file("a%20b", 6, now_s),
-            file("a%20b", 6, 0),
-            file("c", 0, 0),
-            file("d", 0, 0),
-        ];
+        let files = [("a%20b", 5, now_s), ("a%20b", 6, now_s), ("a%20b", 6, 0), ("c", 0, 0), ("d", 0, 0)];
+        let files = files.map(|(path, size, mtime_s)| Expected { path: path.into(), size, mtime_s });
         let unseen = prove(&Base::Anywhere, dir.path(), &files);
         assert_eq!(unseen, ["a%20b", "c", "d"]);
     }

@@ -66,7 +66,7 @@ impl<H: Head> Puller<H> {
             // A new connection has new subscriptions: the server dropped the old request with the old ones.
             _ = connected.changed() => return Err(BusError::away(&self.consumer, &"the connection was lost")),
         };
-        let message = answer.map_err(|error| self.bus.explain(BusError::away(&self.consumer, &error)))?;
+        let message = answer.map_err(|error| self.bus.away(&self.consumer, &error))?;
         match message.status {
             None | Some(StatusCode::OK) => self.read(message).await.map(Some),
             Some(StatusCode::NOT_FOUND | StatusCode::TIMEOUT) => Ok(None),
@@ -194,7 +194,7 @@ impl Acker {
             Err(error) if error.kind() == RequestErrorKind::NoResponders => {
                 Err(BusError::away(&self.consumer, &"its server is away, or it was removed"))
             }
-            Err(error) => Err(self.bus.explain(BusError::away(&self.consumer, &error))),
+            Err(error) => Err(self.bus.away(&self.consumer, &error)),
         }
     }
 }

@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use async_nats::HeaderMap;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
-use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::stream::{DirectGetErrorKind, Stream};
 use carrack_plan::fleet::Tried;
 use futures_util::future::{join_all, try_join_all};
@@ -78,11 +77,11 @@ impl Dirs {
     /// If NATS refuses, or does not answer.
     pub async fn next(&mut self) -> Result<Option<Vec<Vec<u8>>>, BusError> {
         let Some(page) = self.pages.next().await? else { return Ok(None) };
-        let of_attempt = |message: &StreamMessage| {
+        let tables = page.into_iter().filter(|message| {
             let attempt = message.headers.get(ATTEMPT).and_then(|value| value.as_str().parse().ok());
             attempt == Some(self.attempt)
-        };
-        Ok(Some(page.into_iter().filter(of_attempt).map(|message| message.payload.into()).collect()))
+        });
+        Ok(Some(tables.map(|message| message.payload.into()).collect()))
     }
 }
 
@@ -328,6 +327,6 @@ impl Queue {
     }
 
     fn failed(&self, error: &dyn std::fmt::Display) -> BusError {
-        self.bus.explain(BusError::away(&format!("the work of transfer {}", self.transfer), error))
+        self.bus.away(&format!("the work of transfer {}", self.transfer), error)
     }
 }

@@ -147,7 +147,7 @@ async fn ask(bus: &Bus, site: &str, question: Question) -> Result<Shown, SiteTar
     let answer = bus.client().send_request(bus.names().targets(site), request).await;
     let message = answer.map_err(|error| match error.kind() {
         RequestErrorKind::NoResponders => SiteTargetsError::Nobody(site.to_owned()),
-        _ => bus.explain(BusError::away("a site's targets", &error)).into(),
+        _ => bus.away("a site's targets", &error).into(),
     })?;
     Ok(read_record::<Versioned<Shown>>("an answer", &message.payload)?.body)
 }

@@ -76,17 +76,16 @@ impl<T: Serialize + DeserializeOwned> Bucket<T> {
             Err(BusError::Conflict(_)) => self.last(key).await?,
             done => return done,
         };
-        let exists = || BusError::Exists(self.place(key));
-        match first {
-            // A deleted or expired key has left a marker with a revision of its own.
-            Some(message) if is_mark(&message.headers) => {
-                match self.update(key, value, message.sequence).await {
-                    Err(BusError::Conflict(_)) => Err(exists()),
-                    done => done,
-                }
+        // A deleted or expired key has left a marker with a revision of its own.
+        if let Some(message) = first
+            && is_mark(&message.headers)
+        {
+            match self.update(key, value, message.sequence).await {
+                Err(BusError::Conflict(_)) => {}
+                done => return done,
             }
-            _ => Err(exists()),
         }
+        Err(BusError::Exists(self.place(key)))
     }
 
     /// Writes a value only if the present one has this revision, else [`BusError::Conflict`].
@@ -111,8 +110,7 @@ impl<T: Serialize + DeserializeOwned> Bucket<T> {
     /// clock.
     pub(crate) async fn kept_at(&self, key: &str) -> Result<Option<(u64, i64)>, BusError> {
         let kept = self.last(key).await?;
-        let at_ms = |message: &StreamMessage| (message.time.unix_timestamp_nanos() / 1_000_000) as i64;
-        Ok(kept.map(|message| (message.sequence, at_ms(&message))))
+        Ok(kept.map(|message| (message.sequence, (message.time.unix_timestamp_nanos() / 1_000_000) as i64)))
     }
 
     pub(crate) async fn get(&self, key: &str) -> Result<Option<Entry<T>>, BusError> {
@@ -147,8 +145,10 @@ impl<T: Serialize + DeserializeOwned> Bucket<T> {
     pub(crate) async fn latest(&self, before: Option<u64>, most: usize) -> Result<Vec<Entry<T>>, BusError> {
         let names = self.bus.names();
         let (stream, filter) = (names.bucket_stream(self.name), self.subjects(EVERYTHING));
-        let is_there = |message: &StreamMessage| self.entry_of(message).is_some();
-        let messages = backwards::latest(&self.bus, &stream, &filter, before, most, is_there).await?;
+        let messages = backwards::latest(&self.bus, &stream, &filter, before, most, |message| {
+            self.entry_of(message).is_some()
+        });
+        let messages = messages.await?;
         Ok(messages.iter().filter_map(|message| self.entry_of(message)).collect())
     }
 
@@ -185,7 +185,7 @@ impl<T: Serialize + DeserializeOwned> Bucket<T> {
         match self.stream.direct_get_last_for_subject(subject).await {
             Ok(message) => Ok(Some(message)),
             Err(error) if error.kind() == DirectGetErrorKind::NotFound => Ok(None),
-            Err(error) => Err(self.bus.explain(BusError::away(&place, &error))),
+            Err(error) => Err(self.bus.away(&place, &error)),
         }
     }
 

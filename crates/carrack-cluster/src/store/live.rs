@@ -144,12 +144,11 @@ impl<T: DeserializeOwned> Keeper<T> {
 
     /// Removes expired entries, but none without a connection: then renewals can't arrive.
     fn end_what_is_over(&self) {
-        let is_over = |known: &Known<T>| known.at.elapsed() > self.lasts;
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
-        let some_are = entries.there.values().any(is_over);
+        let some_are = entries.there.values().any(|known| known.at.elapsed() > self.lasts);
         drop(entries);
         if some_are && self.bus.silent_for().is_none() {
-            self.change(|entries| entries.retain(|_, known| !is_over(known)));
+            self.change(|entries| entries.retain(|_, known| known.at.elapsed() <= self.lasts));
         }
     }
 

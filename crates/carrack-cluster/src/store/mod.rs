@@ -25,15 +25,16 @@ pub(crate) fn read_record<T: DeserializeOwned>(place: &str, bytes: &[u8]) -> Res
     struct Versioned {
         version: u32,
     }
-    let unreadable = |reason: String| BusError::Unreadable { place: place.to_owned(), reason };
-    let Versioned { version } =
-        serde_json::from_slice(bytes).map_err(|error| unreadable(error.to_string()))?;
+    let Versioned { version } = serde_json::from_slice(bytes).map_err(|error| unreadable(place, error))?;
     if version > DELETION_VERSION {
-        return Err(unreadable(format!(
-            "it is of version {version}, and this carrack knows {DELETION_VERSION}"
-        )));
+        let reason = format!("it is of version {version}, and this carrack knows {DELETION_VERSION}");
+        return Err(unreadable(place, reason));
     }
-    serde_json::from_slice(bytes).map_err(|error| unreadable(error.to_string()))
+    serde_json::from_slice(bytes).map_err(|error| unreadable(place, error))
+}
+
+fn unreadable(place: &str, reason: impl ToString) -> BusError {
+    BusError::Unreadable { place: place.to_owned(), reason: reason.to_string() }
 }
 
 /// Serializes a record. Records are maps with text keys and finite numbers, all of which JSON has.

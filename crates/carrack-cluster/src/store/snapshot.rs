@@ -95,13 +95,13 @@ pub(super) async fn last_of_all(
     stream: &str,
     filter: &str,
 ) -> Result<Option<StreamMessage>, BusError> {
-    let lost = |reason: &dyn std::fmt::Display| bus.explain(BusError::away(stream, reason));
     let subject = format!("{}.DIRECT.GET.{stream}", bus.names().api());
     let wanted = json!({ "last_by_subj": filter }).to_string();
-    let answer = bus.client().request(subject, wanted.into()).await.map_err(|error| lost(&error))?;
+    let answer =
+        bus.client().request(subject, wanted.into()).await.map_err(|error| bus.away(stream, &error))?;
     match answer.status {
         None | Some(StatusCode::OK) => {
-            StreamMessage::try_from(answer).map(Some).map_err(|error| lost(&error))
+            StreamMessage::try_from(answer).map(Some).map_err(|error| bus.away(stream, &error))
         }
         Some(StatusCode::NOT_FOUND) => Ok(None),
         Some(status) => Err(refused(stream, status, answer.description)),
@@ -120,21 +120,22 @@ async fn read_some(
     page: &mut Vec<StreamMessage>,
 ) -> Result<bool, BusError> {
     let inbox = bus.client().new_inbox();
-    let lost = |reason: &dyn std::fmt::Display| bus.explain(BusError::away(stream, reason));
-    let mut answers = bus.client().subscribe(inbox.clone()).await.map_err(|error| lost(&error))?;
+    let mut answers =
+        bus.client().subscribe(inbox.clone()).await.map_err(|error| bus.away(stream, &error))?;
     let subject = format!("{}.DIRECT.GET.{stream}", bus.names().api());
     let sent = bus.client().publish_with_reply(subject, inbox, wanted.to_string().into()).await;
-    sent.map_err(|error| lost(&error))?;
+    sent.map_err(|error| bus.away(stream, &error))?;
     loop {
-        let answer = tokio::time::timeout(QUIET, answers.next()).await.map_err(|error| lost(&error))?;
-        let answer = answer.ok_or_else(|| lost(&"the connection has ended"))?;
+        let answer =
+            tokio::time::timeout(QUIET, answers.next()).await.map_err(|error| bus.away(stream, &error))?;
+        let answer = answer.ok_or_else(|| bus.away(stream, &"the connection has ended"))?;
         match answer.status {
             None | Some(StatusCode::OK) => {
-                page.push(StreamMessage::try_from(answer).map_err(|error| lost(&error))?);
+                page.push(StreamMessage::try_from(answer).map_err(|error| bus.away(stream, &error))?);
             }
             Some(StatusCode::NOT_FOUND) => return Ok(false),
             Some(status) if status.as_u16() == 204 => return Ok(pending(&answer) > 0),
-            Some(StatusCode::NO_RESPONDERS) => return Err(lost(&"nobody answers for it")),
+            Some(StatusCode::NO_RESPONDERS) => return Err(bus.away(stream, &"nobody answers for it")),
             Some(status) => return Err(refused(stream, status, answer.description)),
         }
     }

@@ -111,11 +111,13 @@ impl Tail {
             deliver_policy,
             ..OrderedConfig::default()
         };
-        let away = |error: &dyn std::fmt::Display| self.bus.explain(BusError::away(&self.stream, error));
-        let stream = self.bus.context().get_stream_no_info(&self.stream).await.map_err(|e| away(&e))?;
-        let consumer = stream.create_consumer(config).await.map_err(|error| away(&error))?;
+        let stream = self.bus.context().get_stream_no_info(&self.stream).await;
+        let stream = stream.map_err(|error| self.bus.away(&self.stream, &error))?;
+        let consumer = stream.create_consumer(config).await;
+        let consumer = consumer.map_err(|error| self.bus.away(&self.stream, &error))?;
         let pending = consumer.cached_info().num_pending;
-        let messages = consumer.messages().await.map_err(|error| away(&error))?;
+        let messages = consumer.messages().await;
+        let messages = messages.map_err(|error| self.bus.away(&self.stream, &error))?;
         (self.messages, self.begun) = (Some(messages), Some(pending));
         Ok(())
     }

@@ -80,8 +80,10 @@ pub fn run(args: &ConfigArgs) -> Exit {
 
 fn show(args: &ShowArgs) -> Result<Exit, (Trouble, Exit)> {
     let asked = Asked { profile: args.profile.clone(), no_config: args.no_config };
-    let all = || COMMANDS.map(str::to_owned).into();
-    let commands: Vec<String> = args.command.clone().map_or_else(all, |command| vec![command]);
+    let commands: Vec<String> = match &args.command {
+        Some(command) => vec![command.clone()],
+        None => COMMANDS.map(str::to_owned).into(),
+    };
     let (carrack, sources) = (config::command_with_open_flags(), Sources::of_process());
     let mut tables: Vec<(&str, Vec<Row>)> = Vec::new();
     for command in &commands {
@@ -95,16 +97,15 @@ fn show(args: &ShowArgs) -> Result<Exit, (Trouble, Exit)> {
         tables.push((command, rows.into_iter().filter(|row| !args.set || row.is_set()).collect()));
     }
     let mut out = io::stdout().lock();
-    let shown = match args.json {
-        true => write_json(&tables, &mut out),
-        false => write_table(&tables, &mut out),
-    };
+    let shown = if args.json { write_json(&tables, &mut out) } else { write_table(&tables, &mut out) };
     written(shown).map_err(|trouble| (trouble, Exit::Nothing))
 }
 
 fn path(args: &PathArgs) -> Result<Exit, Trouble> {
-    let none = || Trouble::new("there is no place for a user's file").hint("set HOME or XDG_CONFIG_HOME");
-    let path = if args.system { config::system_file() } else { config::user_file().ok_or_else(none)? };
+    let path = if args.system { Some(config::system_file()) } else { config::user_file() };
+    let path = path.ok_or_else(|| {
+        Trouble::new("there is no place for a user's file").hint("set HOME or XDG_CONFIG_HOME")
+    })?;
     let line: &OsStr = path.as_os_str();
     written(io::stdout().lock().write_all(&[line.as_bytes(), b"\n"].concat()))
 }

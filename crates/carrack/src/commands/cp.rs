@@ -5,12 +5,12 @@ use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use carrack_engine::{
-    Again, DataWay, FabricWanted, FarEnds, History, Observer, Outcome, Peer, Role, SessionError, Settings,
+    Again, DataWay, FabricWanted, FarEnds, History, Outcome, Peer, Role, SessionError, Settings,
     SpillSettings, Transfer, TransferIdentity, Way, copy_between, copy_local, copy_with_peer, persist,
 };
 
@@ -75,28 +75,32 @@ pub fn run(args: &CpArgs) -> Exit {
 
 /// Starts the copy in the background, if its options are valid.
 fn launch(args: &CpArgs) -> Exit {
-    let id = || {
-        if let Some(option) = args.transfer.reads_once() {
-            let message = format!(
-                "{option} reads from standard input or a pipe, which a copy in the background has not"
-            );
-            return Err(Trouble::new(message).hint("write it to a file, and name that"));
-        }
-        let (sources, destination) = args.paths()?;
-        let route = Route::parse(sources, destination)?;
-        Ok((
-            identify(args, &route, sources, destination)?,
-            args.spec(route.far != Far::Neither)?,
-            args.settings()?,
-        ))
-    };
-    let launched = id().map_err(|trouble: Trouble| (trouble, Exit::Usage)).and_then(|(identity, ..)| {
+    let launched = valid_identity(args).map_err(usage).and_then(|identity| {
         background::launch(&identity.id.to_string()).map_err(|trouble| (trouble, Exit::Nothing))
     });
     launched.unwrap_or_else(|(trouble, exit)| {
         trouble.tell();
         exit
     })
+}
+
+/// Returns the identity of the copy, if its options are valid and it can run in the background.
+fn valid_identity(args: &CpArgs) -> Result<TransferIdentity, Trouble> {
+    if let Some(option) = args.transfer.reads_once() {
+        let message =
+            format!("{option} reads from standard input or a pipe, which a copy in the background has not");
+        return Err(Trouble::new(message).hint("write it to a file, and name that"));
+    }
+    let (sources, destination) = args.paths()?;
+    let route = Route::parse(sources, destination)?;
+    let identity = identify(args, &route, sources, destination)?;
+    args.spec(route.far != Far::Neither)?;
+    args.settings()?;
+    Ok(identity)
+}
+
+fn usage(trouble: Trouble) -> (Trouble, Exit) {
+    (trouble, Exit::Usage)
 }
 
 /// A copy with valid options.
@@ -133,26 +137,12 @@ fn refuse_deletion_by_chance(args: &CpArgs, route: &Route) -> Result<(), Trouble
     if deletion.is_none_or(|deletion| deletion.by_empty_sources) {
         return Ok(());
     }
-    let is_top = |path: &Path, is_far: bool| {
-        let path = path.as_os_str().as_bytes();
-        path.iter().all(|&byte| byte == b'/') || is_far && matches!(path, b"." | b"./")
-    };
-    let identity = |path: &Path| Some(path.metadata().ok()?).map(|metadata| (metadata.dev(), metadata.ino()));
-    let is_root = |path: &Path| identity(path).is_some_and(|found| Some(found) == identity(Path::new("/")));
-    // This is `carrack://host/export/$UNSET/` without the variable.
-    let is_cut = |path: &Path, end: Option<&FarEnd>| {
-        matches!(end, Some(FarEnd::Daemon(_))) && path.as_os_str().as_bytes().ends_with(b"//")
-    };
     let (source_end, sink_end) = route.far.ends();
-    let takes_contents = |path: &PathBuf| path.as_os_str().as_bytes().ends_with(b"/");
-    let is_source = |path: &PathBuf| is_top(path, source_end.is_some()) || is_cut(path, source_end);
     let path = &route.destination;
-    let end = if route.sources.iter().any(is_source) {
+    let end = if route.sources.iter().any(|path| is_top(path, source_end)) {
         "a source"
-    } else if (is_top(path, sink_end.is_some())
-        || is_cut(path, sink_end)
-        || sink_end.is_none() && is_root(path))
-        && route.sources.iter().any(takes_contents)
+    } else if (is_top(path, sink_end) || sink_end.is_none() && is_root(path))
+        && route.sources.iter().any(|path| path.as_os_str().as_bytes().ends_with(b"/"))
     {
         "the destination"
     } else {
@@ -163,13 +153,26 @@ fn refuse_deletion_by_chance(args: &CpArgs, route: &Route) -> Result<(), Trouble
         .hint("is a variable unset? if that directory is meant, add --delete-all"))
 }
 
+/// Whether a path is a top directory, or what an unset variable leaves of one beneath.
+fn is_top(path: &Path, end: Option<&FarEnd>) -> bool {
+    let path = path.as_os_str().as_bytes();
+    path.iter().all(|&byte| byte == b'/')
+        || end.is_some() && matches!(path, b"." | b"./")
+        // This is `carrack://host/export/$UNSET/` without the variable.
+        || matches!(end, Some(FarEnd::Daemon(_))) && path.ends_with(b"//")
+}
+
+fn is_root(path: &Path) -> bool {
+    let [found, root] = [path, Path::new("/")].map(|path| path.metadata().ok());
+    found.zip(root).is_some_and(|(found, root)| (found.dev(), found.ino()) == (root.dev(), root.ino()))
+}
+
 /// Refuses spill directories at a daemon, which lets no client choose a directory.
 fn refuse_flash_of_daemons(far: &Far, spill: &SpillSettings) -> Result<(), Trouble> {
     let (source, sink) = far.ends();
-    let is_daemon = |end: Option<&FarEnd>| matches!(end, Some(FarEnd::Daemon(_)));
-    let option = if is_daemon(source) && !spill.source.is_empty() {
+    let option = if matches!(source, Some(FarEnd::Daemon(_))) && !spill.source.is_empty() {
         "--spill is for a directory at the source"
-    } else if is_daemon(sink) && !spill.sink.is_empty() {
+    } else if matches!(sink, Some(FarEnd::Daemon(_))) && !spill.sink.is_empty() {
         "--sink-spill is for a directory at the destination's end"
     } else {
         return Ok(());
@@ -181,7 +184,6 @@ fn refuse_flash_of_daemons(far: &Far, spill: &SpillSettings) -> Result<(), Troub
 impl<'a> Job<'a> {
     fn new(args: &'a CpArgs) -> Result<Job<'a>, (Trouble, Exit)> {
         let begun = Some(SystemTime::now());
-        let usage = |trouble| (trouble, Exit::Usage);
         let (sources, destination) = args.paths().map_err(usage)?;
         let route = Route::parse(sources, destination).map_err(|error| usage(error.into()))?;
         let identity =
@@ -379,16 +381,16 @@ fn note(args: &CpArgs, route: &Route) -> Option<Noted> {
         return None;
     }
     // A secret is not kept; nor is a command that read from a pipe, since it would read other data.
-    let arguments = match args.far.daemon.has_open_token() || args.transfer.reads_once().is_some() {
-        true => Vec::new(),
-        false => without_stop(std::env::args_os()),
+    let arguments = if args.far.daemon.has_open_token() || args.transfer.reads_once().is_some() {
+        Vec::new()
+    } else {
+        without_stop(std::env::args_os())
     };
     let (sources, destination) = args.paths().ok()?;
-    let text = |word: &OsStr| word.to_string_lossy().into_owned();
     let standing = Standing {
         label: args.label.clone(),
-        sources: sources.iter().map(|source| text(source)).collect(),
-        destination: text(destination),
+        sources: sources.iter().map(|source| source.to_string_lossy().into_owned()).collect(),
+        destination: destination.to_string_lossy().into_owned(),
         in_background: args.in_background,
         ..Standing::default()
     };
@@ -421,6 +423,10 @@ fn history(route: &Route) -> Option<History> {
     Some(TunerStore::of_user()?.history(Sites::of_route(route)?))
 }
 
+fn unnamed(error: &io::Error) -> Trouble {
+    Trouble::new(format!("naming the transfer: {error}"))
+}
+
 /// Returns the identity by which the transfer is recognised when the same command runs again.
 fn identify(
     args: &CpArgs,
@@ -428,12 +434,11 @@ fn identify(
     sources: &[OsString],
     destination: &OsStr,
 ) -> Result<TransferIdentity, Trouble> {
-    let trouble = |error: io::Error| Trouble::new(format!("naming the transfer: {error}"));
     let mut run = [0; 16];
-    getrandom(&mut run, GetRandomFlags::empty()).map_err(|errno| trouble(errno.into()))?;
+    getrandom(&mut run, GetRandomFlags::empty()).map_err(|errno| unnamed(&errno.into()))?;
     Ok(TransferIdentity {
         id: transfer_id(route, &args.transfer.fidelity().fidelity(), args.transfer.part())
-            .map_err(trouble)?,
+            .map_err(|error| unnamed(&error))?,
         run: RunToken(run),
         sources: sources.iter().map(|source| source.as_bytes().to_vec()).collect(),
         destination: destination.as_bytes().to_vec(),
@@ -514,14 +519,14 @@ mod tests {
 
     #[test]
     fn what_is_run_again_does_not_stop() {
-        let words = |text: &str| text.split(' ').map(OsString::from).collect::<Vec<OsString>>();
         for (typed, noted) in [
             ("carrack cp --stop-at 18:30 a b", "carrack cp a b"),
             ("carrack cp a --stop-at=@7 b", "carrack cp a b"),
             ("carrack cp a b --stop-at 1h", "carrack cp a b"),
             ("carrack cp -- --stop-at b", "carrack cp -- --stop-at b"),
         ] {
-            assert_eq!(without_stop(words(typed).into_iter()), words(noted), "{typed}");
+            let noted: Vec<OsString> = noted.split(' ').map(OsString::from).collect();
+            assert_eq!(without_stop(typed.split(' ').map(OsString::from)), noted, "{typed}");
         }
     }
 }

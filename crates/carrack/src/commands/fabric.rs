@@ -95,9 +95,10 @@ impl Report {
 impl Line {
     fn of(offer: Offered, lane_nodes: &[Vec<u32>]) -> Line {
         let auto = beats_tcp(&offer);
-        let is_near =
-            |nodes: &Vec<u32>| offer.numa_node.is_none_or(|node| nodes.is_empty() || nodes.contains(&node));
-        let near = lane_nodes.iter().enumerate().filter(|(_, nodes)| offer.is_usable && is_near(nodes));
+        let near = lane_nodes.iter().enumerate().filter(|(_, nodes)| {
+            let is_near = offer.numa_node.is_none_or(|node| nodes.is_empty() || nodes.contains(&node));
+            offer.is_usable && is_near
+        });
         let lanes = near.map(|(lane, _)| lane).collect();
         let Offered { provider, network, domain, pci, numa_node, is_usable } = offer;
         Line { provider, network, domain, pci, numa_node, usable: is_usable, auto, lanes }

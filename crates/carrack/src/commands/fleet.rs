@@ -22,7 +22,7 @@ use carrack_service::sharing::site_sharing;
 use carrack_sharing::SiteSharing;
 use clap::{Args, ValueHint};
 use tokio::runtime::Runtime;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::exit::Exit;
@@ -206,11 +206,11 @@ impl ManagerArgs {
                 Trouble::new(format!("--share names {} twice", twice.site)).hint("name each site once")
             );
         }
-        let read = |Share { site, file }: &Share| match file {
+        let shares = self.share.iter().map(|Share { site, file }| match file {
             Some(file) => site_sharing(site, file).map_err(|error| of_config(&error)),
             None => Ok(SiteSharing::by_default(site)),
-        };
-        self.share.iter().map(read).collect()
+        });
+        shares.collect()
     }
 }
 
@@ -256,11 +256,14 @@ pub fn runtime() -> Result<Runtime, Trouble> {
     Runtime::new().map_err(|error| Trouble::new(format!("starting threads: {error}")))
 }
 
+fn caught(kind: SignalKind) -> Result<Signal, Trouble> {
+    signal(kind).map_err(|error| Trouble::new(format!("waiting for signals: {error}")))
+}
+
 /// Returns a channel that turns true at the first signal; the second signal ends the process.
 fn stopping() -> Result<watch::Receiver<bool>, Trouble> {
-    let failed = |error| Trouble::new(format!("waiting for signals: {error}"));
-    let mut term = signal(SignalKind::terminate()).map_err(failed)?;
-    let mut int = signal(SignalKind::interrupt()).map_err(failed)?;
+    let mut term = caught(SignalKind::terminate())?;
+    let mut int = caught(SignalKind::interrupt())?;
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(async move {
         for is_first in [true, false] {
@@ -332,15 +335,16 @@ pub fn run_manager(args: &ManagerArgs) -> Exit {
     }))
 }
 
+fn of_plan(error: &ApiPlanError) -> Trouble {
+    let trouble = Trouble::new(error.to_string());
+    match error.hint() {
+        "" => trouble,
+        hint => trouble.hint(hint),
+    }
+}
+
 /// Serves the API until SIGTERM.
 pub fn run_api(args: &ApiArgs) -> Exit {
-    let of_plan = |error: ApiPlanError| {
-        let trouble = Trouble::new(error.to_string());
-        match error.hint() {
-            "" => trouble,
-            hint => trouble.hint(hint),
-        }
-    };
     conclude(args.nats.options("api").and_then(|bus| {
         if args.listen.is_empty() && args.socket.is_none() {
             return Err(
@@ -356,8 +360,8 @@ pub fn run_api(args: &ApiArgs) -> Exit {
         };
         runtime()?.block_on(async {
             let mut stop = stopping()?;
-            let auth = plan.auth().map_err(of_plan)?;
-            let listeners = plan.listen().await.map_err(of_plan)?;
+            let auth = plan.auth().map_err(|error| of_plan(&error))?;
+            let listeners = plan.listen().await.map_err(|error| of_plan(&error))?;
             for address in listeners.iter().filter_map(ApiListener::address) {
                 eprintln!("carrack: listening at {address}");
             }
@@ -377,10 +381,10 @@ mod tests {
 
     #[test]
     fn a_share_is_a_site_with_a_file_or_without() {
-        let share =
-            |site: &str, file: Option<&str>| Share { site: site.into(), file: file.map(PathBuf::from) };
-        assert_eq!(parse_share("east"), Ok(share("east", None)));
-        assert_eq!(parse_share("east=/a=b.toml"), Ok(share("east", Some("/a=b.toml"))));
+        let site = "east".to_owned();
+        assert_eq!(parse_share("east"), Ok(Share { site: site.clone(), file: None }));
+        let file = Some(PathBuf::from("/a=b.toml"));
+        assert_eq!(parse_share("east=/a=b.toml"), Ok(Share { site, file }));
         assert!(parse_share("").is_err() && parse_share("a b=/x").is_err());
     }
 }

@@ -225,10 +225,9 @@ impl ShowArgs {
 
     fn report(&self, file: &Path, authority: Option<&Authority>) -> Result<KeysReport, Trouble> {
         let name = show(file);
-        let about = |error: &dyn std::fmt::Display| Trouble::new(format!("{name}: {error}"));
-        let pem = fs::read(file).map_err(|error| about(&error))?;
-        let chain = certificates_in(&pem).map_err(|error| about(&error))?;
-        let certificate = Certificate::parse(&chain[0]).map_err(|error| about(&error))?;
+        let pem = fs::read(file).map_err(|error| about(&name, &error))?;
+        let chain = certificates_in(&pem).map_err(|error| about(&name, &error))?;
+        let certificate = Certificate::parse(&chain[0]).map_err(|error| about(&name, &error))?;
         let standing: Option<Standing> =
             authority.map(|authority| authority.standing(&chain[0])).transpose().map_err(trouble)?;
         let identity = Identity::of_peer(&chain, &PublicKeys::default()).ok();
@@ -281,6 +280,10 @@ impl TokenArgs {
         say(&format!("made token {id} of issuer '{}', good until {until}", authority.name()));
         Ok(())
     }
+}
+
+fn about(name: &str, error: &dyn std::fmt::Display) -> Trouble {
+    Trouble::new(format!("{name}: {error}"))
 }
 
 fn trouble(error: AuthorityError) -> Trouble {

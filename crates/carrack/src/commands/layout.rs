@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use carrack_model::{EntryFailure, escape};
+use carrack_model::escape;
 use clap::{Args, ValueHint};
 
 use crate::exit::{self, Exit};
@@ -71,9 +71,12 @@ fn show(args: &LayoutArgs, looker: &Looker) -> Exit {
         let failures = placement.failures().into_iter().flat_map(|failures| troubles(path, failures));
         failures.for_each(|trouble| reports.fail(&trouble));
         if !placement.is_void() {
-            reports.write(|out| match args.json {
-                true => placement.write_json(out, args.extents),
-                false => placement.write_table(out, args.extents),
+            reports.write(|out| {
+                if args.json {
+                    placement.write_json(out, args.extents)
+                } else {
+                    placement.write_table(out, args.extents)
+                }
             });
         }
     }
@@ -81,11 +84,11 @@ fn show(args: &LayoutArgs, looker: &Looker) -> Exit {
 }
 
 fn troubles(path: &Path, failures: &Failures) -> Vec<Trouble> {
-    let of_entry = |failure: &EntryFailure| {
+    let troubles = failures.first.iter().map(|failure| {
         let message = format!("{}: {}", escape(&failure.path), failure.detail);
         Trouble { message, hint: failure.kind.hint().map(str::to_owned) }
-    };
-    let mut troubles: Vec<Trouble> = failures.first.iter().map(of_entry).collect();
+    });
+    let mut troubles: Vec<Trouble> = troubles.collect();
     let more = failures.count.saturating_sub(failures.first.len() as u64);
     if more > 0 {
         let path = escape(path.as_os_str().as_encoded_bytes());

@@ -84,21 +84,18 @@ impl Listed {
     pub fn write(&self, as_json: bool) -> Exit {
         let records = self.submitted.as_deref().unwrap_or_default();
         let mut out = io::stdout().lock();
-        let result = match as_json {
-            true => {
-                let copies = self.copies.iter().take(self.limit).map(Copy::shown);
-                write_lines(copies, &mut out).and_then(|()| write_lines(records, &mut out))
-            }
-            false => {
-                let mut rows: Vec<Row> = self.copies.iter().map(Row::from).collect();
-                rows.extend(records.iter().map(Row::from));
-                rows.sort_by_key(|row| Reverse(row.since_s));
-                rows.truncate(self.limit);
-                match (rows.is_empty(), self.submitted.is_err()) {
-                    // Without an answer an empty list would be wrong.
-                    (true, true) => Ok(()),
-                    _ => write_list(&rows, now_s(), &mut out),
-                }
+        let result = if as_json {
+            let copies = self.copies.iter().take(self.limit).map(Copy::shown);
+            write_lines(copies, &mut out).and_then(|()| write_lines(records, &mut out))
+        } else {
+            let mut rows: Vec<Row> = self.copies.iter().map(Row::from).collect();
+            rows.extend(records.iter().map(Row::from));
+            rows.sort_by_key(|row| Reverse(row.since_s));
+            rows.truncate(self.limit);
+            match (rows.is_empty(), self.submitted.is_err()) {
+                // Without an answer an empty list would be wrong.
+                (true, true) => Ok(()),
+                _ => write_list(&rows, now_s(), &mut out),
             }
         };
         let troubles = [self.submitted.as_ref().err().cloned(), written(result).err()];

@@ -62,9 +62,10 @@ impl LsArgs {
 }
 
 fn list(browser: &Browser<'_>, location: &Location, style: Style) -> Exit {
-    let mut out: Box<dyn Write> = match io::stdout().is_terminal() {
-        true => Box::new(io::stdout().lock()),
-        false => Box::new(BufWriter::new(io::stdout().lock())),
+    let mut out: Box<dyn Write> = if io::stdout().is_terminal() {
+        Box::new(io::stdout().lock())
+    } else {
+        Box::new(BufWriter::new(io::stdout().lock()))
     };
     let (mut shown, mut unwritten) = (0, None);
     let ended = browser.run(location, Operation::List, &mut |found| {

@@ -71,10 +71,7 @@ fn list(args: &MoversArgs) -> Result<Exit, Trouble> {
     let target = control(&args.target)?;
     let movers = target.wait(target.control.movers())?;
     let mut out = io::stdout().lock();
-    written(match args.json {
-        true => write_lines(&movers, &mut out),
-        false => write_movers(&movers, &mut out),
-    })
+    written(if args.json { write_lines(&movers, &mut out) } else { write_movers(&movers, &mut out) })
 }
 
 impl CleanArgs {

@@ -78,8 +78,8 @@ fn copies() -> Result<Copies, Trouble> {
 
 /// Returns the copies that are not complete.
 fn all(copies: &Copies) -> Result<Vec<Copy>, Trouble> {
-    let unreadable = |error| Trouble::new(format!("the list of copies can't be read: {error}"));
-    let mut all = copies.list().map_err(unreadable)?;
+    let mut all =
+        copies.list().map_err(|error| Trouble::new(format!("the list of copies can't be read: {error}")))?;
     all.retain(|copy| !copy.is_complete());
     Ok(all)
 }
@@ -87,9 +87,10 @@ fn all(copies: &Copies) -> Result<Vec<Copy>, Trouble> {
 fn list(as_json: bool) -> Result<Exit, Trouble> {
     let mut out = io::stdout().lock();
     for transfer in all(&copies()?)?.into_iter().filter(|copy| !copy.arguments.is_empty()) {
-        let written = match as_json {
-            true => write_json_line(&Line::of(&transfer), &mut out),
-            false => write_line(&transfer, &mut out),
+        let written = if as_json {
+            write_json_line(&Line::of(&transfer), &mut out)
+        } else {
+            write_line(&transfer, &mut out)
         };
         match written {
             Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(Exit::Nothing),
@@ -201,16 +202,15 @@ fn again(id: &str) -> Result<Exit, Trouble> {
         let message = "this copy's command is not kept: it had a secret in it, or read from a pipe";
         return Err(Trouble::new(message).hint("give the command again, or forget it with --forget"));
     }
-    let unreadable =
-        || Trouble::new("what is remembered of this copy can't be read").hint("forget it with --forget");
-    let directory = transfer.directory.get().ok_or_else(unreadable)?;
-    let words =
-        transfer.arguments.iter().map(Word::get).collect::<Option<Vec<_>>>().ok_or_else(unreadable)?;
-    let (program, arguments) = words.split_first().ok_or_else(unreadable)?;
-    let arguments = match transfer.standing.makes_destination {
-        true => onto_the_same(arguments),
-        false => arguments.to_vec(),
+    let words = transfer.arguments.iter().map(Word::get).collect::<Option<Vec<_>>>();
+    let (Some(directory), Some([program, arguments @ ..])) = (transfer.directory.get(), words.as_deref())
+    else {
+        return Err(
+            Trouble::new("what is remembered of this copy can't be read").hint("forget it with --forget")
+        );
     };
+    let arguments =
+        if transfer.standing.makes_destination { onto_the_same(arguments) } else { arguments.to_vec() };
     let mut command = Command::new("/proc/self/exe");
     command.arg0(program).args(&arguments).current_dir(&directory);
     let error = command.exec();

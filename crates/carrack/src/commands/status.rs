@@ -3,7 +3,6 @@
 use std::io::{self, IsTerminal, Write};
 
 use carrack_register::control::ControlError;
-use carrack_register::records::TransferRecord;
 use clap::Args;
 
 use super::listing::{self, Listed, own_copy};
@@ -52,9 +51,8 @@ pub fn run(args: &StatusArgs) -> Exit {
     let shown = own_copy(id, &args.target).and_then(|copy| match copy {
         Some(copy) if args.watch => watch_copy(&copy, args.json),
         Some(copy) => written(show_copy(&copy, args.json)),
-        None => control(&args.target).and_then(|target| match args.watch {
-            true => watch(&target, id, args.json),
-            false => show(&target, id, args.json),
+        None => control(&args.target).and_then(|target| {
+            if args.watch { watch(&target, id, args.json) } else { show(&target, id, args.json) }
         }),
     });
     Exit::of_command(shown)
@@ -81,10 +79,7 @@ fn show_copy(copy: &Copy, as_json: bool) -> io::Result<()> {
 fn show(target: &Target, id: &str, as_json: bool) -> Result<Exit, Trouble> {
     let record = target.wait(target.control.transfer(id))?;
     let mut out = io::stdout().lock();
-    written(match as_json {
-        true => write_line(&record, &mut out),
-        false => write_transfer(&record, &mut out),
-    })
+    written(if as_json { write_line(&record, &mut out) } else { write_transfer(&record, &mut out) })
 }
 
 fn watch(target: &Target, id: &str, as_json: bool) -> Result<Exit, Trouble> {
@@ -92,7 +87,7 @@ fn watch(target: &Target, id: &str, as_json: bool) -> Result<Exit, Trouble> {
     // A terminal that can rewrite a line shows one line that changes.
     let is_live =
         !as_json && out.is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb");
-    let seen = |record: &TransferRecord| {
+    let last = last(target, id, |record| {
         let shown = match (as_json, is_live) {
             (true, _) => write_line(record, &mut out),
             (_, true) => write!(out, "\r\x1b[K{}", line(record)),
@@ -100,8 +95,8 @@ fn watch(target: &Target, id: &str, as_json: bool) -> Result<Exit, Trouble> {
         };
         let shown = shown.and_then(|()| out.flush());
         shown.map_err(|error| ControlError::Away(format!("writing to stdout: {error}")))
-    };
-    let record = target.wait(last(target, id, seen))?;
+    });
+    let record = target.wait(last)?;
     let mut out = io::stdout().lock();
     if is_live {
         let _ = writeln!(out, "\r\x1b[K");

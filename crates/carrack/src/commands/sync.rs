@@ -65,8 +65,10 @@ struct Copying(CpArgs);
 impl Args for Copying {
     fn augment_args(command: Command) -> Command {
         let copy = CpArgs::augment_args(Command::new("cp"));
-        let is_implied = |arg: &Arg| arg.get_id() == "recursive";
-        let args = copy.get_arguments().map(|arg| arg.clone().hide(arg.is_hide_set() || is_implied(arg)));
+        let args = copy.get_arguments().map(|arg| {
+            let is_implied = arg.get_id() == "recursive";
+            arg.clone().hide(arg.is_hide_set() || is_implied)
+        });
         command.args(args.collect::<Vec<Arg>>()).groups(copy.get_groups().cloned())
     }
 

@@ -69,10 +69,7 @@ fn show(args: &TargetsArgs) -> Result<Exit, Trouble> {
         None => runtime.block_on(of_machine(args, &file_system))?,
     };
     let mut out = io::stdout().lock();
-    written(match args.json {
-        true => write_lines(&targets, &mut out),
-        false => write_targets(&targets, &mut out),
-    })
+    written(if args.json { write_lines(&targets, &mut out) } else { write_targets(&targets, &mut out) })
 }
 
 async fn of_machine(args: &TargetsArgs, file_system: &str) -> Result<Vec<TargetView>, Trouble> {
@@ -87,6 +84,11 @@ async fn of_site(nats: &BusOptions, site: &str, file_system: &str) -> Result<Vec
     asked.await.map_err(|error: SiteTargetsError| Trouble { message: error.to_string(), hint: error.hint() })
 }
 
+fn unusable(shown: &str, error: &io::Error) -> Trouble {
+    Trouble::new(format!("{shown}: {error}"))
+        .hint("name a path that is there, or a file system such as lfs01")
+}
+
 /// Returns the name of the file system. An argument that begins as a path does is one: a file system may be
 /// mounted under any name.
 fn name_of(words: &OsStr) -> Result<String, Trouble> {
@@ -96,14 +98,10 @@ fn name_of(words: &OsStr) -> Result<String, Trouble> {
     }
     let path = Path::new(words);
     let shown = escape(bytes);
-    let cannot = |error: io::Error| {
-        Trouble::new(format!("{shown}: {error}"))
-            .hint("name a path that is there, or a file system such as lfs01")
-    };
     let held = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
-    let held = held.map_err(|errno| cannot(errno.into()))?;
+    let held = held.map_err(|errno| unusable(&shown, &errno.into()))?;
     let file_systems = FileSystems::new(&[]).map_err(|error| Trouble::new(error.to_string()))?;
-    let file_system = file_systems.of(held.as_fd()).map_err(cannot)?;
+    let file_system = file_systems.of(held.as_fd()).map_err(|error| unusable(&shown, &error))?;
     let name = file_system.shared_name().map(str::to_owned);
     name.ok_or_else(|| {
         let trouble = Trouble::new(format!("{shown} lies on nothing that transfers could share"));

@@ -91,9 +91,10 @@ impl TopoArgs {
             None => Topology::this_machine(),
         };
         let request = self.request(&topology).map_err(|trouble| (Exit::Usage, trouble))?;
-        let measured = match self.measure {
-            true => Some(Measured::here(&topology).map_err(|trouble| (Exit::Nothing, trouble))?),
-            false => None,
+        let measured = if self.measure {
+            Some(Measured::here(&topology).map_err(|trouble| (Exit::Nothing, trouble))?)
+        } else {
+            None
         };
         let costs = match &measured {
             Some(measured) => Costs::from_bandwidths(&topology, &measured.mb_per_s),
@@ -104,14 +105,13 @@ impl TopoArgs {
     }
 
     fn request(&self, topology: &Topology) -> Result<Request, Trouble> {
-        let is_network = |kind| matches!(kind, DeviceKind::Nic | DeviceKind::Rdma);
         let nic = match &self.nic {
-            Some(name) => Some(device(topology, name, is_network)?),
+            Some(name) => Some(device(topology, name, &[DeviceKind::Nic, DeviceKind::Rdma])?),
             None if self.topology.is_none() => default_nic(topology),
             None => None,
         };
-        let is_disk = |kind| kind == DeviceKind::Disk;
-        let disks = self.disk.iter().map(|name| device(topology, name, is_disk)).collect::<Result<_, _>>()?;
+        let disks = self.disk.iter().map(|name| device(topology, name, &[DeviceKind::Disk]));
+        let disks = disks.collect::<Result<_, _>>()?;
         Ok(Request {
             scheme: self.placement.into(),
             lanes: (self.lanes > 0).then_some(self.lanes.into()),
@@ -124,9 +124,9 @@ impl TopoArgs {
 }
 
 /// Returns the device's name. An unknown name is most likely misspelt.
-fn device(topology: &Topology, name: &str, is_meant: impl Fn(DeviceKind) -> bool) -> Result<String, Trouble> {
+fn device(topology: &Topology, name: &str, kinds: &[DeviceKind]) -> Result<String, Trouble> {
     let mut names =
-        topology.devices.iter().filter(|device| is_meant(device.kind)).map(|device| &*device.name);
+        topology.devices.iter().filter(|device| kinds.contains(&device.kind)).map(|device| &*device.name);
     if names.clone().any(|known| known == name) {
         return Ok(name.to_owned());
     }
@@ -148,12 +148,11 @@ fn other_machine(text: &str) -> Result<Topology, Trouble> {
     let path = Path::new(text);
     let shown = escape(text.as_bytes());
     let is_file = path.exists() || text.ends_with(".xml") || text.contains('/');
-    let topology = match is_file {
-        true => {
-            let xml = read(path).map_err(|error| Trouble::new(format!("{shown}: {error}")))?;
-            Topology::from_xml(&xml, text)
-        }
-        false => Topology::from_synthetic(text),
+    let topology = if is_file {
+        let xml = read(path).map_err(|error| Trouble::new(format!("{shown}: {error}")))?;
+        Topology::from_xml(&xml, text)
+    } else {
+        Topology::from_synthetic(text)
     };
     topology.map_err(|error| Trouble {
         message: format!("{shown}: {}", escape(error.to_string().as_bytes())),

@@ -87,9 +87,11 @@ impl ShowArgs {
         let with_curves = self.between.source.is_some() || known.len() == 1;
         let report = Report { known, with_curves };
         let picture = self.svg.as_deref().map(|path| (path, report.picture()));
-        let print =
-            |out: &mut dyn Write| if self.json { report.write_json(out) } else { report.write_table(out) };
-        Ok(print_with_picture(print, picture))
+        let exit = print_with_picture(
+            |out| if self.json { report.write_json(out) } else { report.write_table(out) },
+            picture,
+        );
+        Ok(exit)
     }
 }
 
@@ -125,10 +127,9 @@ impl Between {
     }
 
     fn is_between(&self, source: &str, sink: &str) -> bool {
-        let is = |asked: &Option<String>, site: &str| {
+        [(&self.source, source), (&self.sink, sink)].into_iter().all(|(asked, site)| {
             asked.as_ref().is_none_or(|asked| asked == site || sites::of_word(asked) == site)
-        };
-        is(&self.source, source) && is(&self.sink, sink)
+        })
     }
 
     fn nothing(&self) -> Trouble {
@@ -166,12 +167,12 @@ Examples:
 mod tests {
     use super::*;
 
+    fn between(source: Option<&str>, sink: Option<&str>) -> Between {
+        Between { source: source.map(str::to_owned), sink: sink.map(str::to_owned) }
+    }
+
     #[test]
     fn sites_are_chosen_from_the_left() {
-        let between = |source: Option<&str>, sink: Option<&str>| Between {
-            source: source.map(str::to_owned),
-            sink: sink.map(str::to_owned),
-        };
         for (source, sink, is) in [
             (None, None, true),
             (Some("a"), None, true),

@@ -175,13 +175,14 @@ struct Job<'a> {
     reins: Reins,
 }
 
+fn usage(message: &str, hint: &str) -> Exit {
+    Trouble::new(message).hint(hint).tell();
+    Exit::Usage
+}
+
 impl<'a> Job<'a> {
     fn new(args: &'a VerifyArgs) -> Result<Job<'a>, Exit> {
         let mut sources = locations(&args.locations)?;
-        let usage = |message: &str, hint: &str| {
-            Trouble::new(message).hint(hint).tell();
-            Exit::Usage
-        };
         let destination =
             sources.pop().ok_or_else(|| usage("no destination", "name it as the last argument"))?;
         match &args.manifest {
@@ -260,8 +261,9 @@ impl<'a> Job<'a> {
             Ok(found) => found,
             Err(stop) => return (Verified::default(), Err(stop)),
         };
-        let mut told = |finding: Finding| report.tell(&finding);
-        let mut verifying = Verifying::new(&mut sink, kept, &mut told).checking(self.args.metadata.checks());
+        let checks = self.args.metadata.checks();
+        let told: &mut dyn FnMut(Finding) = &mut |finding| report.tell(&finding);
+        let mut verifying = Verifying::new(&mut sink, kept, told).checking(checks);
         let compared = match &self.args.manifest {
             Some(path) => self.compare_listed(path, &mut verifying, lost),
             None => self.sources.iter().try_for_each(|source| self.compare_tree(source, &mut verifying)),
@@ -281,10 +283,9 @@ impl<'a> Job<'a> {
         verifying: &mut Verifying<'_>,
         lost: &mut u64,
     ) -> Result<(), Ended<'_>> {
-        let plain = |error| (error, None);
         let mut listed = Listed::open(path)
-            .map_err(|error| plain(SessionError::Local { what: "reading the manifest", error }))?;
-        let compared = verifying.manifest(&mut listed).map_err(plain);
+            .map_err(|error| (SessionError::Local { what: "reading the manifest", error }, None))?;
+        let compared = verifying.manifest(&mut listed).map_err(|error| (error, None));
         *lost = listed.lost_count();
         compared
     }
@@ -379,9 +380,10 @@ impl Report<'_> {
     fn tell(&mut self, finding: &Finding) {
         // Skipped entries, such as pipes and sockets, are not differences.
         let is_talk = matches!(finding.what, Difference::Skipped { .. }) && self.style != Style::Json;
-        let written = match is_talk {
-            true => write_finding(finding, Style::Terminal, &mut io::stderr()),
-            false => write_finding(finding, self.style, self.out).and_then(|()| self.out.flush()),
+        let written = if is_talk {
+            write_finding(finding, Style::Terminal, &mut io::stderr())
+        } else {
+            write_finding(finding, self.style, self.out).and_then(|()| self.out.flush())
         };
         if let Err(error) = written {
             self.unwritten.get_or_insert(error);

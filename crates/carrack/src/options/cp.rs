@@ -363,10 +363,16 @@ mod tests {
         assert!(parse(&["a"]).unwrap().paths().is_err());
     }
 
+    fn spec(words: &str) -> Result<TransferSpec, Trouble> {
+        parse(&words.split(' ').collect::<Vec<_>>()).unwrap().spec(false)
+    }
+
+    fn part(words: &str) -> Option<PartialRange> {
+        spec(words).unwrap().part
+    }
+
     #[test]
     fn a_part_is_of_one_file_as_it_is() {
-        let spec = |words: &str| parse(&words.split(' ').collect::<Vec<_>>()).unwrap().spec(false);
-        let part = |words: &str| spec(words).unwrap().part;
         assert_eq!(part("a b"), None);
         assert_eq!(part("--offset 0 a b"), Some(PartialRange { offset: 0, length: None }));
         assert_eq!(part("--length 1KiB a b"), Some(PartialRange { offset: 0, length: Some(1_024) }));

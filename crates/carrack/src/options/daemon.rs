@@ -76,18 +76,21 @@ impl DaemonArgs {
 
 /// Returns the token of a file, or of `CARRACK_TOKEN`; empty if there is none.
 pub fn token_of(file: Option<&Path>) -> Result<String, Trouble> {
-    let variable = || std::env::var(TOKEN_VARIABLE).ok().filter(|token| !token.is_empty());
-    match file {
-        Some(path) => check_token(&read_token(path)?, &format!("--token-file {}", path.display())),
-        None => variable().map_or(Ok(String::new()), |token| check_token(&token, TOKEN_VARIABLE)),
+    if let Some(path) = file {
+        return check_token(&read_token(path)?, &format!("--token-file {}", path.display()));
+    }
+    match std::env::var(TOKEN_VARIABLE) {
+        Ok(token) if !token.is_empty() => check_token(&token, TOKEN_VARIABLE),
+        _ => Ok(String::new()),
     }
 }
 
 /// Reads a token. A regular file must be private; the pipe of a shell's `<(command)` always is.
 fn read_token(path: &Path) -> Result<String, Trouble> {
-    let content = match path.metadata().is_ok_and(|metadata| !metadata.is_file()) {
-        true => read_pipe(path).map_err(|error| PlacesError::Io { path: path.into(), error }),
-        false => read_secret(path),
+    let content = if path.metadata().is_ok_and(|metadata| !metadata.is_file()) {
+        read_pipe(path).map_err(|error| PlacesError::Io { path: path.into(), error })
+    } else {
+        read_secret(path)
     };
     let content = content.map_err(|error| of_places(&error))?;
     Ok(String::from_utf8_lossy(&content).into_owned())
@@ -102,8 +105,8 @@ fn read_pipe(path: &Path) -> std::io::Result<Vec<u8>> {
 /// Accepts only text that can be a token, so that the contents of a wrong file are never sent.
 fn check_token(text: &str, from: &str) -> Result<String, Trouble> {
     let token = text.trim();
-    let is_token = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'+' | b'/' | b'=');
-    if token.is_empty() || token.len() > MAX_TOKEN_BYTES || !token.bytes().all(is_token) {
+    let is_token = token.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.+/=".contains(&byte));
+    if token.is_empty() || token.len() > MAX_TOKEN_BYTES || !is_token {
         return Err(Trouble::new(format!("{from}: this is no bearer token"))
             .hint("`carrack keys token` prints one, as do the issuers of a grid"));
     }
@@ -125,19 +128,20 @@ mod tests {
         crate::options::tests::parse(words)
     }
 
+    fn token(path: &Path, content: &str, mode: u32) -> Result<String, Trouble> {
+        fs::write(path, content).unwrap();
+        fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        parse(&["--token-file", path.to_str().unwrap()]).unwrap().token()
+    }
+
     #[test]
     fn a_token_comes_from_a_private_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("token");
-        let token = |content: &str, mode| {
-            fs::write(&path, content).unwrap();
-            fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
-            parse(&["--token-file", path.to_str().unwrap()]).unwrap().token()
-        };
-        assert_eq!(token("aa.bb-_.cc\n", 0o600).unwrap(), "aa.bb-_.cc");
-        assert!(token("aa.bb.cc", 0o644).unwrap_err().hint.unwrap().contains("chmod"));
+        assert_eq!(token(&path, "aa.bb-_.cc\n", 0o600).unwrap(), "aa.bb-_.cc");
+        assert!(token(&path, "aa.bb.cc", 0o644).unwrap_err().hint.unwrap().contains("chmod"));
         for nonsense in ["", "\n", "two words", "tok\u{e9}n", "a\0b", &"x".repeat(MAX_TOKEN_BYTES + 1)] {
-            let trouble = token(nonsense, 0o600).unwrap_err();
+            let trouble = token(&path, nonsense, 0o600).unwrap_err();
             assert!(trouble.message.contains("no bearer token"), "{trouble}");
         }
         assert!(parse(&["--token-file", "/nonexistent"]).unwrap().token().is_err());

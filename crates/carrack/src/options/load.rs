@@ -93,8 +93,10 @@ impl LoadArgs {
         histories: &BTreeMap<String, History>,
         now_s: i64,
     ) -> Result<StorageHistory, Trouble> {
-        let capacity = |history| self.capacity.or_else(|| percentile_99(history).filter(|&most| most > 0.0));
-        let all = histories.iter().map(|(target, history)| (target.as_str(), history, capacity(history)));
+        let all = histories.iter().map(|(target, history)| {
+            let capacity = self.capacity.or_else(|| percentile_99(history).filter(|&most| most > 0.0));
+            (target.as_str(), history, capacity)
+        });
         StorageHistory::gather(name, all, now_s).map_err(|names| unknown(name, &names))
     }
 }
@@ -111,6 +113,10 @@ fn trouble(error: &HealthError) -> Trouble {
     Trouble { message: error.to_string(), hint: error.hint().map(str::to_owned) }.tamed()
 }
 
+fn wrong(path: &Path, reason: &dyn std::fmt::Display) -> Trouble {
+    Trouble::new(format!("{}: {reason}", path.display())).tamed()
+}
+
 fn configured(path: &Path) -> Result<HealthSettings, Trouble> {
     #[derive(Deserialize)]
     struct Config {
@@ -120,20 +126,19 @@ fn configured(path: &Path) -> Result<HealthSettings, Trouble> {
     struct Sharing {
         health: Option<HealthSettings>,
     }
-    let wrong = |reason: String| Trouble::new(format!("{}: {reason}", path.display())).tamed();
-    let file = File::open(path).map_err(|error| wrong(error.to_string()))?;
+    let file = File::open(path).map_err(|error| wrong(path, &error))?;
     let mut text = String::new();
     let length = file.take(CONFIG_BYTES_MAX + 1).read_to_string(&mut text);
-    if length.map_err(|error| wrong(error.to_string()))? as u64 > CONFIG_BYTES_MAX {
-        return Err(wrong("too long for a configuration".to_owned()));
+    if length.map_err(|error| wrong(path, &error))? as u64 > CONFIG_BYTES_MAX {
+        return Err(wrong(path, &"too long for a configuration"));
     }
     let config: Config = toml::from_str(&text).map_err(|error| {
         let (message, hint) = error.message().split_once("\nhint: ").unwrap_or((error.message(), ""));
-        Trouble { hint: (!hint.is_empty()).then(|| hint.to_owned()), ..wrong(message.to_owned()) }
+        Trouble { hint: (!hint.is_empty()).then(|| hint.to_owned()), ..wrong(path, &message) }
     })?;
     let health = config.sharing.and_then(|sharing| sharing.health);
     health.ok_or_else(|| {
-        wrong("it has no section [sharing.health]".to_owned()).hint("docs/forecast.md has a sample")
+        wrong(path, &"it has no section [sharing.health]").hint("docs/forecast.md has a sample")
     })
 }
 

@@ -109,11 +109,10 @@ impl WhenArgs {
     fn best(&self, now_s: i64) -> Result<Start, Trouble> {
         let deadline_s = self.deadline(now_s)?;
         let (bytes, idle_rate) = self.work()?;
-        let missing = || {
+        let name = self.storage.as_deref().ok_or_else(|| {
             Trouble::new("nothing says whose load counts")
                 .hint("name the target or file system: --storage lfs01")
-        };
-        let name = self.storage.as_deref().ok_or_else(missing)?;
+        })?;
         let (storage, _) = self.load.storage(name, now_s)?;
         let capacity = storage.capacity.ok_or_else(|| {
             Trouble::new(format!("what {name} can bear is not known"))
@@ -132,13 +131,13 @@ impl WhenArgs {
     }
 
     fn deadline(&self, now_s: i64) -> Result<i64, Trouble> {
-        let missing = || Trouble::new("--when=best needs a deadline").hint("write --deadline 18h, or a time");
-        match self.deadline.ok_or_else(missing)? {
-            past if past <= now_s => Err(Trouble::new("the deadline is over")),
-            far if far > now_s + AHEAD_MOST_S => {
+        match self.deadline {
+            None => Err(Trouble::new("--when=best needs a deadline").hint("write --deadline 18h, or a time")),
+            Some(past) if past <= now_s => Err(Trouble::new("the deadline is over")),
+            Some(far) if far > now_s + AHEAD_MOST_S => {
                 Err(Trouble::new("the deadline is more than a week ahead").hint("no forecast reaches so far"))
             }
-            deadline_s => Ok(deadline_s),
+            Some(deadline_s) => Ok(deadline_s),
         }
     }
 
@@ -209,18 +208,15 @@ mod tests {
     #[test]
     fn the_best_hours_are_waited_for() {
         let (_dir, csv) = week(5 * 3600);
-        let of = |more: &[&str]| {
-            let words = ["--when=best", "--storage", "fs", "--csv", &csv, "--capacity", "1"];
-            start(&[&words[..], more].concat())
-        };
+        let words = ["--when=best", "--storage", "fs", "--csv", &csv, "--capacity", "1"];
         let now_s = now_s();
-        let waits = |start: &Start| start.not_before_ms.map_or(0, |ms| ms as i64 / 1000 - now_s);
-        let found = of(&["--deadline", "12h", "--expect", "1h"]).unwrap();
-        assert!((17_000..22_000).contains(&waits(&found)), "{found:?}");
-        assert!(found.words.contains("started now it would end"), "{found:?}");
-        let found = of(&["--deadline", "12h", "--bytes", "3600GB", "--rate", "1GB"]).unwrap();
-        assert!((17_000..22_000).contains(&waits(&found)), "{found:?}");
-        let late = of(&["--deadline", "4h", "--expect", "1h"]).unwrap();
+        for work in [&["--expect", "1h"][..], &["--bytes", "3600GB", "--rate", "1GB"]] {
+            let found = start(&[&words[..], &["--deadline", "12h"], work].concat()).unwrap();
+            let waits_s = found.not_before_ms.map_or(0, |ms| ms as i64 / 1000 - now_s);
+            assert!((17_000..22_000).contains(&waits_s), "{found:?}");
+            assert!(found.words.contains("started now it would end"), "{found:?}");
+        }
+        let late = start(&[&words[..], &["--deadline", "4h", "--expect", "1h"]].concat()).unwrap();
         assert!(late.not_before_ms.is_none() && late.words.contains("miss its deadline"), "{late:?}");
     }
 
@@ -258,12 +254,13 @@ mod tests {
 
     #[test]
     fn a_deadline_chooses_the_start_or_claims_a_rate() {
-        let claims = |words: &[&str]| {
+        for (words, claim_ms) in [
+            (&[][..], Some(1_795_399_200_000)),
+            (&["--when", "6h"], Some(1_795_399_200_000)),
+            (&["--when", "best"], None),
+        ] {
             let words = [&["--deadline", "@1795399200"], words].concat();
-            parse::<WhenArgs>(&words).unwrap().claim_ms()
-        };
-        assert_eq!(claims(&[]), Some(1_795_399_200_000));
-        assert_eq!(claims(&["--when", "6h"]), Some(1_795_399_200_000));
-        assert_eq!(claims(&["--when", "best"]), None);
+            assert_eq!(parse::<WhenArgs>(&words).unwrap().claim_ms(), claim_ms, "{words:?}");
+        }
     }
 }

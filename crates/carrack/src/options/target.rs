@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use carrack_cluster::bus::Bus;
 use carrack_cluster::client::FleetControl;
-use carrack_cluster::error::BusError;
 use carrack_options::Way;
 use carrack_register::control::{Control, ControlError};
 use carrack_service::DEFAULT_SOCKET;
@@ -96,11 +95,11 @@ pub fn control(args: &TargetArgs) -> Result<Target, Trouble> {
 
 /// Connects to the fleet's NATS; no server in between authenticates the user.
 fn fleet(args: &NatsArgs, runtime: tokio::runtime::Runtime) -> Result<Target, Trouble> {
-    let of_bus = |error: BusError| Trouble { message: error.to_string(), hint: error.hint() };
     let options = args.options("user")?;
     let connected = runtime.block_on(async { FleetControl::new(Bus::connect(&options).await?).await });
+    let connected = connected.map_err(|error| Trouble { message: error.to_string(), hint: error.hint() })?;
     let user = name_of_user(rustix::process::geteuid().as_raw());
-    Ok(Target { control: Arc::new(connected.map_err(of_bus)?), user, runtime })
+    Ok(Target { control: Arc::new(connected), user, runtime })
 }
 
 impl TargetArgs {

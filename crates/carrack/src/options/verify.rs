@@ -102,7 +102,10 @@ pub struct MetadataArgs {
 impl MetadataArgs {
     /// Returns the metadata to compare.
     pub fn checks(&self) -> MetadataChecks {
-        let choice = |yes: bool, no: bool| (yes || no).then_some(yes);
+        fn choice(yes: bool, no: bool) -> Option<bool> {
+            (yes || no).then_some(yes)
+        }
+
         let options = FidelityOptions {
             archive: self.archive,
             perms: choice(self.perms, self.no_perms),

@@ -31,14 +31,13 @@ const SHOWN_MOST: usize = 16 << 10;
 /// Starts the same command in the background, and waits until it has met the other end, or has ended.
 pub fn launch(id: &str) -> Result<Exit, Trouble> {
     let copies = Copies::of_user().ok_or_else(nowhere)?;
-    let failed = |error: io::Error| Trouble::new(format!("--background: {error}"));
     if copies.find(id)?.is_some_and(|copy| copy.runs() && copy.life() == Life::Running) {
         let trouble = Trouble::new(format!("this copy runs already: {id}"));
         return Err(trouble.hint(format!("`carrack status {id}` shows it, `carrack cancel {id}` ends it")));
     }
-    let child = spawn(&copies, id).map_err(failed)?;
-    let ended = await_begin(&copies, id, child).map_err(failed)?;
-    writeln!(io::stdout(), "{id}").map_err(failed)?;
+    let child = spawn(&copies, id).map_err(|error| failed(&error))?;
+    let ended = await_begin(&copies, id, child).map_err(|error| failed(&error))?;
+    writeln!(io::stdout(), "{id}").map_err(|error| failed(&error))?;
     match ended {
         Some(exit) => {
             show_log(&copies.log(id));
@@ -66,6 +65,10 @@ fn spawn(copies: &Copies, id: &str) -> io::Result<Child> {
         .spawn()
 }
 
+fn failed(error: &io::Error) -> Trouble {
+    Trouble::new(format!("--background: {error}"))
+}
+
 /// Returns the exit code, if the process ends before both ends have met.
 fn await_begin(copies: &Copies, id: &str, mut child: Child) -> io::Result<Option<Exit>> {
     let until = Instant::now() + BEGINS_WITHIN;
@@ -74,8 +77,10 @@ fn await_begin(copies: &Copies, id: &str, mut child: Child) -> io::Result<Option
             let code = status.code().and_then(|code| u8::try_from(code).ok());
             return Ok(Some(code.and_then(Exit::of_code).unwrap_or(Exit::Nothing)));
         }
-        let has_begun = |copy: &Copy| copy.pid() == child.id() && copy.standing.has_begun;
-        if copies.find(id).is_ok_and(|copy| copy.as_ref().is_some_and(has_begun)) {
+        if let Ok(Some(copy)) = copies.find(id)
+            && copy.pid() == child.id()
+            && copy.standing.has_begun
+        {
             break;
         }
         thread::sleep(LOOK_EVERY);
@@ -103,11 +108,14 @@ pub fn leave_terminal() {
     let _ = setsid();
 }
 
+fn gone(id: &str) -> Trouble {
+    Trouble::new(format!("nothing is known of the copy {id} any more"))
+}
+
 /// Waits until a copy is over, prints its log if it ran in the background, and returns its exit code.
 pub fn wait(copy: &Copy) -> Result<Exit, Trouble> {
     let id = &copy.id;
-    let gone = || Trouble::new(format!("nothing is known of the copy {id} any more"));
-    let copies = Copies::of_user().ok_or_else(gone)?;
+    let copies = Copies::of_user().ok_or_else(|| gone(id))?;
     if copy.exit().is_none() && copy.life() == Life::Elsewhere {
         let trouble = Trouble::new(format!(
             "the copy {id} was begun on {}: whether it runs is not seen here",
@@ -115,11 +123,11 @@ pub fn wait(copy: &Copy) -> Result<Exit, Trouble> {
         ));
         return Err(trouble.hint("wait for it there"));
     }
-    while copies.again(copy).map_err(|_| gone())?.runs() {
+    while copies.again(copy).map_err(|_| gone(id))?.runs() {
         thread::sleep(LOOK_EVERY);
     }
     // The process may have written its last state just before it ended.
-    let copy = copies.again(copy).map_err(|_| gone())?;
+    let copy = copies.again(copy).map_err(|_| gone(id))?;
     if copy.standing.in_background {
         show_log(&copies.log(id));
     }
@@ -147,9 +155,12 @@ pub fn cancel(copy: &Copy) -> Result<(), Trouble> {
 mod tests {
     use super::*;
 
+    fn words(text: &str) -> Vec<OsString> {
+        text.split(' ').map(OsString::from).collect()
+    }
+
     #[test]
     fn the_word_for_the_background_stands_before_the_paths() {
-        let words = |text: &str| text.split(' ').map(OsString::from).collect::<Vec<_>>();
         assert_eq!(inside(&words("cp --background a b")), words("cp --background a b --in-background"));
         assert_eq!(
             inside(&words("cp --background -- a --")),

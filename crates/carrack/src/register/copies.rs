@@ -287,15 +287,14 @@ impl Copies {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             entries => entries?,
         };
-        let paths = entries.flatten().map(|entry| entry.path());
-        let is_note = |path: &PathBuf| {
+        let notes = entries.flatten().map(|entry| entry.path()).filter(|path| {
             let is_named = path
                 .file_stem()
                 .and_then(|stem| stem.to_str())
                 .is_some_and(|id| id.parse::<TransferId>().is_ok());
             is_named && path.extension() == Some("json".as_ref())
-        };
-        Ok(paths.filter(is_note).collect())
+        });
+        Ok(notes.collect())
     }
 
     /// Returns all recorded copies, the oldest first. Unreadable files are left out.
@@ -315,10 +314,9 @@ impl Copies {
         }
         let wanted = id.to_ascii_lowercase();
         let files = self.files().unwrap_or_default();
-        let is_it = |path: &&PathBuf| {
+        let mut matching = files.iter().filter(|path| {
             path.file_stem().is_some_and(|stem| stem.as_bytes().starts_with(wanted.as_bytes()))
-        };
-        let mut matching = files.iter().filter(is_it);
+        });
         match (matching.next(), matching.next()) {
             (Some(only), None) => Ok(self.read(only).ok()),
             (Some(_), Some(_)) => {
@@ -366,9 +364,10 @@ impl Copies {
         }
         let copy: Copy = serde_json::from_slice(&fs::read(path)?)?;
         // The ID must lead back to the file.
-        match self.path(&copy.id) == path && copy.id.parse::<TransferId>().is_ok() {
-            true => Ok(copy),
-            false => Err(ErrorKind::InvalidData.into()),
+        if self.path(&copy.id) == path && copy.id.parse::<TransferId>().is_ok() {
+            Ok(copy)
+        } else {
+            Err(ErrorKind::InvalidData.into())
         }
     }
 }

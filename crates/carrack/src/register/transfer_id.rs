@@ -150,10 +150,11 @@ mod tests {
     #[test]
     fn a_part_is_another_transfer_than_the_whole_and_other_parts() {
         let route = Route::parse(&["a".into()], OsStr::new("h:b")).unwrap();
-        let part = |offset, length| Some(PartialRange { offset, length });
-        let parts =
-            [None, part(0, None), part(1, None), part(0, Some(1)), part(1, Some(1)), part(0, Some(0))];
-        let ids = parts.map(|part| transfer_id(&route, &Fidelity::default(), part).unwrap());
+        let parts = [(0, None), (1, None), (0, Some(1)), (1, Some(1)), (0, Some(0))];
+        let parts = parts.into_iter().map(|(offset, length)| Some(PartialRange { offset, length }));
+        let ids = [None].into_iter().chain(parts);
+        let ids = ids.map(|part| transfer_id(&route, &Fidelity::default(), part).unwrap());
+        let ids: Vec<_> = ids.collect();
         for (i, one) in ids.iter().enumerate() {
             assert!(ids[..i].iter().all(|other| other != one), "{i}");
         }

@@ -145,9 +145,9 @@ impl TunerStore {
 
     /// Keeps only the newest files. Files that can't be removed stay.
     fn prune(&self) {
-        let age = |path: PathBuf| (fs::metadata(&path).and_then(|it| it.modified()).ok(), path);
         let files = self.files().unwrap_or_default().into_iter();
-        let mut files: Vec<(Option<SystemTime>, PathBuf)> = files.map(age).collect();
+        let files = files.map(|path| (fs::metadata(&path).and_then(|it| it.modified()).ok(), path));
+        let mut files: Vec<(Option<SystemTime>, PathBuf)> = files.collect();
         files.sort();
         let spare = files.len().saturating_sub(FILES_MAX);
         files[..spare].iter().for_each(|(_, path)| drop(fs::remove_file(path)));

@@ -74,9 +74,10 @@ impl<'a> Browser<'a> {
     }
 
     fn stop(&self, error: &SessionError, left: Option<far_end::Left<'_>>) -> Stop {
-        match error.is_interrupted() || self.reins.is_told_to_end() {
-            true => Stop::Interrupted,
-            false => Stop::Trouble(far_end::explain(error, left)),
+        if error.is_interrupted() || self.reins.is_told_to_end() {
+            Stop::Interrupted
+        } else {
+            Stop::Trouble(far_end::explain(error, left))
         }
     }
 }
@@ -153,17 +154,16 @@ mod tests {
 
     #[test]
     fn the_tally_makes_the_code() {
-        let done = |done_count, failed_count| Ok(BrowseSummary { done_count, failed_count });
         let mut tally = Tally::default();
         assert_eq!(tally.exit(), Exit::Complete);
         assert!(tally.add(Err(Stop::Trouble(Trouble::new("no")))));
         assert_eq!(tally.exit(), Exit::Nothing);
-        assert!(tally.add(done(2, 0)));
+        assert!(tally.add(Ok(BrowseSummary { done_count: 2, failed_count: 0 })));
         assert_eq!(tally.exit(), Exit::Partial);
         assert!(!tally.add(Err(Stop::Interrupted)));
         assert_eq!(tally.exit(), Exit::Interrupted);
         let mut tally = Tally::default();
-        tally.add(done(2, 1));
+        tally.add(Ok(BrowseSummary { done_count: 2, failed_count: 1 }));
         assert_eq!(tally.exit(), Exit::Partial);
     }
 }

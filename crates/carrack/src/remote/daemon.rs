@@ -63,9 +63,8 @@ pub fn connect(
 /// Tries the addresses one after the other, and returns the first connection.
 fn dial(daemon: &Daemon, patience: Duration, abort: &Abort) -> Result<Option<TcpStream>, Unreached> {
     let mut failure = None;
-    let unknown =
-        |error: &io::Error| Unreached { trouble: unknown(daemon, &error.to_string()), again: Again::OnceMet };
-    let addresses = resolve(&daemon.name, daemon.port, patience).map_err(|error| unknown(&error))?;
+    let addresses = resolve(&daemon.name, daemon.port, patience);
+    let addresses = addresses.map_err(|error| unresolved(daemon, &error.to_string()))?;
     for address in addresses.into_iter().take(ADDRESSES_MAX) {
         if abort.is_set() {
             return Ok(None);
@@ -83,8 +82,12 @@ fn dial(daemon: &Daemon, patience: Duration, abort: &Abort) -> Result<Option<Tcp
     }
     match failure {
         Some(error) => Err(nobody(unreachable(daemon, &error))),
-        None => Err(unknown(&io::Error::other("it has no address"))),
+        None => Err(unresolved(daemon, "it has no address")),
     }
+}
+
+fn unresolved(daemon: &Daemon, reason: &str) -> Unreached {
+    Unreached { trouble: unknown(daemon, reason), again: Again::OnceMet }
 }
 
 /// Networks and daemons come back: the error may be retried soon.
@@ -266,7 +269,6 @@ mod tests {
     #[test]
     fn distrust_is_told_in_words_with_a_hint() {
         use rustls::CertificateError as Refusal;
-        let told = |error: Distrust| explain(&daemon(7512), &TlsError::Tls(error));
         for (error, words) in [
             (Refusal::UnknownIssuer.into(), "an authority that is not known here"),
             (Refusal::Expired.into(), "its certificate has expired"),
@@ -276,7 +278,7 @@ mod tests {
             (Distrust::AlertReceived(AlertDescription::CertificateExpired), "your certificate has expired"),
             (Distrust::AlertReceived(AlertDescription::CertificateRevoked), "your certificate is revoked"),
         ] {
-            let trouble = told(error);
+            let trouble = explain(&daemon(7512), &TlsError::Tls(error));
             assert!(trouble.message.contains(words) && trouble.hint.is_some(), "{trouble}");
         }
     }

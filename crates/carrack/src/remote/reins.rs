@@ -57,7 +57,7 @@ impl Reins {
 
     fn end_when(&self, option: &str, left: impl Fn() -> Duration + Send + 'static) -> Result<(), Trouble> {
         let (abort, is_late) = (self.abort.clone(), Arc::clone(&self.is_late));
-        let wait = move || {
+        let started = thread::Builder::new().name("timeout".into()).spawn(move || {
             while !left().is_zero() {
                 // The command may end before.
                 if abort.wait(left().min(CLOCK_IS_ASKED)) {
@@ -66,8 +66,7 @@ impl Reins {
             }
             is_late.store(true, SeqCst);
             abort.interrupt();
-        };
-        let started = thread::Builder::new().name("timeout".into()).spawn(wait);
+        });
         started.map(drop).map_err(|error| Trouble::new(format!("{option} can't be watched: {error}")))
     }
 

@@ -129,13 +129,16 @@ impl SshCommand {
     /// Returns the name for data connections: the host that the user's ssh configuration has for an alias,
     /// else the name as typed.
     fn dial_name(&self, host: &Host) -> String {
-        let configured = || {
-            let mut command = Command::new(&self.program);
-            command.args(self.arguments_to(host, &["-G"])).stdin(Stdio::null()).stderr(Stdio::null());
-            parse_host_name(&command.output().ok()?.stdout)
-        };
-        let configured = if self.is_openssh() { configured() } else { None };
-        configured.unwrap_or_else(|| host.name.clone())
+        self.configured_name(host).unwrap_or_else(|| host.name.clone())
+    }
+
+    fn configured_name(&self, host: &Host) -> Option<String> {
+        if !self.is_openssh() {
+            return None;
+        }
+        let mut command = Command::new(&self.program);
+        command.args(self.arguments_to(host, &["-G"])).stdin(Stdio::null()).stderr(Stdio::null());
+        parse_host_name(&command.output().ok()?.stdout)
     }
 }
 
@@ -171,12 +174,15 @@ impl FarCommand {
     /// Returns the arguments for ssh. Words without a meaning to a shell are arguments of their own, as
     /// programs without a shell take them (`docker exec`). Any other text is one argument for the far shell.
     fn words(&self) -> Vec<String> {
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || "+-./:=@_,".contains(c);
         match shell_words::split(&self.0) {
-            Ok(words) if words.iter().all(|word| !word.is_empty() && word.chars().all(is_plain)) => words,
+            Ok(words) if words.iter().all(|word| is_plain(word)) => words,
             _ => vec![self.0.clone()],
         }
     }
+}
+
+fn is_plain(word: &str) -> bool {
+    !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || "+-./:=@_,".contains(c))
 }
 
 /// The ssh process, which must not be left behind; shared with the thread that waits for signals.
@@ -372,13 +378,14 @@ mod tests {
         assert_eq!(arguments[11..], ["--", "me@::1", "'/opt/my carrack'", "session"]);
 
         let command: SshCommand = "./shim -a".parse().unwrap();
-        let words = |protection| command.session_arguments(&host(), &far("carrack"), protection, STALL);
-        assert_eq!(words(Protection::Private), ["-a", "me@::1", "carrack", "session"]);
+        let arguments = command.session_arguments(&host(), &far("carrack"), Protection::Private, STALL);
+        assert_eq!(arguments, ["-a", "me@::1", "carrack", "session"]);
         let alone = Terms { protection: Protection::Private, shares: false };
         let arguments = command.session_arguments(&host(), &far("carrack"), alone, STALL);
         assert_eq!(arguments.last().unwrap(), "--sharing=off");
         let clear = ["-a", "me@::1", "carrack", "session", "--protection=clear"];
-        assert_eq!(words(Protection::Clear), clear);
+        let arguments = command.session_arguments(&host(), &far("carrack"), Protection::Clear, STALL);
+        assert_eq!(arguments, clear);
     }
 
     #[test]

@@ -81,16 +81,21 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_they_have_to_be() {
-        let row = |option: &str, values: &[&str], unit, origin| Row {
-            option: option.into(),
-            values: values.iter().map(OsString::from).collect(),
-            origin,
+        let buffer = Row {
+            option: "buffer".into(),
+            values: vec!["1GiB".into()],
+            origin: Origin::Environment("CARRACK_BUFFER".into()),
             default: "256MiB".into(),
-            unit,
+            unit: Some("bytes"),
         };
-        let variable = Origin::Environment("CARRACK_BUFFER".into());
-        let rows =
-            vec![row("buffer", &["1GiB"], Some("bytes"), variable), row("csv", &[], None, Origin::Default)];
+        let csv = Row {
+            option: "csv".into(),
+            values: Vec::new(),
+            origin: Origin::Default,
+            default: "256MiB".into(),
+            unit: None,
+        };
+        let rows = vec![buffer, csv];
         let text = text_of(|out| write_table(&[("ls", vec![]), ("cp", rows)], out));
         let expected = "\
 carrack cp

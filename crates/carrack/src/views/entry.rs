@@ -104,12 +104,12 @@ fn mode_in_letters(entry: &Browsed) -> String {
         BrowsedKind::Device => 'b',
         BrowsedKind::Other => '?',
     };
-    let has = |bit: u32| entry.mode & bit != 0;
     let mut letters = String::from(kind);
     for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
-        letters.push(if has(0o4 << shift) { 'r' } else { '-' });
-        letters.push(if has(0o2 << shift) { 'w' } else { '-' });
-        letters.push(match (has(special), has(0o1 << shift)) {
+        let bits = entry.mode >> shift;
+        letters.push(if bits & 0o4 != 0 { 'r' } else { '-' });
+        letters.push(if bits & 0o2 != 0 { 'w' } else { '-' });
+        letters.push(match (entry.mode & special != 0, bits & 0o1 != 0) {
             (true, true) => letter,
             (true, false) => letter.to_ascii_uppercase(),
             (false, true) => 'x',

@@ -125,11 +125,13 @@ impl JournalsReport {
 
 impl PartialReport {
     fn new(partial: &Partial) -> PartialReport {
-        let path = |name: &[u8]| escape(&[partial.directory.as_bytes(), name].join(&b'/'));
-        let strip = |path: String| path.strip_prefix('/').map_or(path.clone(), str::to_owned);
+        let [path, temporary] = [&partial.name, &partial.temporary].map(|name| {
+            let path = escape(&[partial.directory.as_bytes(), name].join(&b'/'));
+            path.strip_prefix('/').map_or(path.clone(), str::to_owned)
+        });
         PartialReport {
-            path: strip(path(&partial.name)),
-            temporary: strip(path(&partial.temporary)),
+            path,
+            temporary,
             size: partial.size,
             held_bytes: partial.held.covered_bytes(),
             ranges: partial

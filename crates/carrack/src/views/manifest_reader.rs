@@ -69,10 +69,7 @@ impl Listed {
 
     /// Returns `None` at the end of the file; an empty line is an error.
     fn end(&mut self) -> io::Result<Option<ManifestEntry>> {
-        match self.reader.fill_buf()?.is_empty() {
-            true => Ok(None),
-            false => Err(io::Error::other("an empty line")),
-        }
+        if self.reader.fill_buf()?.is_empty() { Ok(None) } else { Err(io::Error::other("an empty line")) }
     }
 }
 
@@ -100,10 +97,10 @@ mod tests {
         let path = dir.path().join("m");
         std::fs::write(&path, content).unwrap();
         let mut listed = Listed::open(&path).unwrap();
-        let shown = |entry: io::Result<ManifestEntry>| {
-            entry.map(|entry| entry.path.to_string()).map_err(|error| error.to_string())
-        };
-        let entries = listed.by_ref().take(9).map(shown).collect();
+        let entries = listed.by_ref().take(9);
+        let entries = entries
+            .map(|entry| entry.map(|entry| entry.path.to_string()).map_err(|error| error.to_string()))
+            .collect();
         (entries, listed.lost_count())
     }
 

@@ -21,12 +21,6 @@ impl MetadataLine {
     /// Returns both values as text.
     pub fn of(difference: &MetadataDifference) -> MetadataLine {
         use MetadataDifference as Found;
-        let both = |of, source, destination| MetadataLine {
-            of,
-            name: None,
-            source: Some(source),
-            destination: Some(destination),
-        };
         match difference {
             Found::Mode { source, sink } => both("mode", mode(*source), mode(*sink)),
             Found::Time { source, sink } => both("time", show_timestamp(*source), show_timestamp(*sink)),
@@ -37,33 +31,23 @@ impl MetadataLine {
                 both("holes", format!("{source} bytes"), format!("{sink} bytes"))
             }
             Found::Attribute { name, in_source, in_sink } => {
-                let value = |is_there: &bool| is_there.then(|| "a value".to_owned());
-                let value_of_sink = match (in_source, in_sink) {
-                    (true, true) => Some("another value".to_owned()),
-                    _ => value(in_sink),
-                };
+                let at_sink = if *in_source { "another value" } else { "a value" };
                 MetadataLine {
+                    of: "attribute",
                     name: Some(escape(name)),
-                    source: value(in_source),
-                    destination: value_of_sink,
-                    ..both("attribute", String::new(), String::new())
+                    source: in_source.then(|| "a value".to_owned()),
+                    destination: in_sink.then(|| at_sink.to_owned()),
                 }
             }
             Found::AttributesUnread { side, detail } => {
-                let told = |end| (*side == end).then(|| format!("can't be read: {detail}"));
-                MetadataLine {
-                    of: "attribute",
-                    name: None,
-                    source: told(Side::Source),
-                    destination: told(Side::Sink),
-                }
+                let [source, destination] = [Side::Source, Side::Sink]
+                    .map(|end| (*side == end).then(|| format!("can't be read: {detail}")));
+                MetadataLine { of: "attribute", name: None, source, destination }
             }
             Found::HardLink { with, linked_at } => {
-                let told = |end| if *linked_at == end { "one file" } else { "another file" }.to_owned();
-                MetadataLine {
-                    name: Some(escape(with)),
-                    ..both("hard-link", told(Side::Source), told(Side::Sink))
-                }
+                let [source, destination] = [Side::Source, Side::Sink]
+                    .map(|end| if *linked_at == end { "one file" } else { "another file" }.to_owned());
+                MetadataLine { name: Some(escape(with)), ..both("hard-link", source, destination) }
             }
         }
     }
@@ -107,6 +91,10 @@ fn attribute_name(name: &[u8]) -> String {
     }
 }
 
+fn both(of: &'static str, source: String, destination: String) -> MetadataLine {
+    MetadataLine { of, name: None, source: Some(source), destination: Some(destination) }
+}
+
 fn mode(mode: u32) -> String {
     format!("{mode:04o}")
 }
@@ -133,13 +121,22 @@ mod tests {
 
     use super::*;
 
+    fn owner(number: u32, name: &str) -> Account {
+        Account { number, name: name.as_bytes().into() }
+    }
+
+    fn time(nanoseconds: u32) -> Timestamp {
+        Timestamp { seconds: 1_000_000_000, nanoseconds }
+    }
+
+    fn attribute(in_source: bool, in_sink: bool) -> MetadataDifference {
+        MetadataDifference::Attribute { name: b"user.a\n"[..].into(), in_source, in_sink }
+    }
+
     #[test]
     fn each_difference_says_what_is_there_and_what_should_be() {
         use MetadataDifference as Found;
-        let account = |number, name: &str| Account { number, name: name.as_bytes().into() };
-        let time = |nanoseconds| Timestamp { seconds: 1_000_000_000, nanoseconds };
-        let (name, with) = (b"user.a\n".as_slice(), b"a/b".as_slice());
-        let attribute = |in_source, in_sink| Found::Attribute { name: name.into(), in_source, in_sink };
+        let with = b"a/b".as_slice();
         for (difference, words) in [
             (Found::Mode { source: 0o644, sink: 0o4600 }, "mode 4600 where 0644 should be"),
             (
@@ -147,10 +144,10 @@ mod tests {
                 "time 2001-09-09T01:46:40.000000000Z where 2001-09-09T01:46:40.000000007Z should be",
             ),
             (
-                Found::Owner { source: account(7, "alice"), sink: account(0, "") },
+                Found::Owner { source: owner(7, "alice"), sink: owner(0, "") },
                 "owner root where alice (7) should be",
             ),
-            (Found::Group { source: account(8, ""), sink: account(9, "") }, "group 9 where 8 should be"),
+            (Found::Group { source: owner(8, ""), sink: owner(9, "") }, "group 9 where 8 should be"),
             (
                 Found::Flags { source: FileFlags::new(0x70, 0x50), sink: FileFlags::new(0x70, 0) },
                 "flags none where immutable,no-dump should be",

@@ -61,8 +61,9 @@ impl Table {
 
     /// Returns the width of a column, without the last cells of shorter rows.
     fn width(&self, column: usize) -> usize {
-        let is_cell = |row: &&Vec<String>| column + 1 < row.len() || row.len() == self.is_right.len();
-        self.rows.iter().filter(is_cell).map(|row| width_of(&row[column])).max().unwrap_or(0)
+        let columns = self.is_right.len();
+        let rows = self.rows.iter().filter(|row| column + 1 < row.len() || row.len() == columns);
+        rows.map(|row| width_of(&row[column])).max().unwrap_or(0)
     }
 }
 

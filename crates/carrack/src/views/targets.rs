@@ -68,12 +68,18 @@ mod tests {
 
     #[test]
     fn everybody_has_a_line() {
-        let holder = |client: &str, starts_in_us| ViewOfHolder {
-            client: client.to_owned(),
-            class: if starts_in_us > 0 { "urgent".to_owned() } else { String::new() },
-            starts_in_us,
+        let alice = ViewOfHolder {
+            client: "alice/a".to_owned(),
+            class: String::new(),
+            starts_in_us: 0,
             ends_in_us: 420_000,
             bytes: 0,
+        };
+        let bob = ViewOfHolder {
+            client: "bob/b".to_owned(),
+            class: "urgent".to_owned(),
+            starts_in_us: 130_000,
+            ..alice.clone()
         };
         let waiting = ViewOfWaiting { client: "bob/c\x1b".to_owned(), class: String::new(), waits_ms: 70 };
         let target = TargetView {
@@ -82,7 +88,7 @@ mod tests {
             load_expected: None,
             users_max: 1,
             burst_ms: 500,
-            holders: vec![holder("alice/a", 0), holder("bob/b", 130_000)],
+            holders: vec![alice, bob],
             waiting: vec![waiting],
         };
         let idle =

@@ -126,12 +126,19 @@ pub fn write_list(rows: &[Row], now_s: i64, out: &mut impl Write) -> io::Result<
     table.write("", out)
 }
 
+fn moment(ms: Option<u64>) -> String {
+    ms.map_or(String::new(), |ms| show_moment((ms / 1000) as i64))
+}
+
+/// Returns `words` for a count above `least`, else nothing.
+fn above(least: u64, count: u64, words: String) -> String {
+    if count > least { words } else { String::new() }
+}
+
 /// Writes everything about a transfer.
 pub fn write_transfer(record: &TransferRecord, out: &mut impl Write) -> io::Result<()> {
     let (submission, tally) = (&record.submission, &record.tally);
     writeln!(out, "{}  {}", tame(&record.id), record.state)?;
-    let moment = |ms: Option<u64>| ms.map_or(String::new(), |ms| show_moment((ms / 1000) as i64));
-    let above = |least: u64, count: u64, words: String| if count > least { words } else { String::new() };
     let twice = tally.bytes_moved.saturating_sub(tally.bytes_done);
     let mut facts = vec![
         ("from", submission.source.to_string()),

@@ -160,9 +160,9 @@ impl Books {
         for failure in self.work.observer.take_failures() {
             let mut owners = owners(&self.held, &failure.path);
             if owners.is_empty() {
-                let close = || self.held.iter().find(|(_, held)| held.head.kind == ChunkKind::Close);
+                let close = self.held.iter().find(|(_, held)| held.head.kind == ChunkKind::Close);
                 let last = last.filter(|number| self.held.contains_key(number));
-                owners.extend(last.or_else(|| close().map(|(number, _)| *number)));
+                owners.extend(last.or(close.map(|(number, _)| *number)));
             }
             for number in owners {
                 self.held.entry(number).and_modify(|held| held.fail(&failure));

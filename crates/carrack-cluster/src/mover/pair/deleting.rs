@@ -162,10 +162,10 @@ impl Work {
         is_dry: bool,
         held: &mut Held,
     ) -> Result<u64, Undone> {
-        let passing = |error: std::io::Error| Undone::Fault(PairFault::at_source(FaultKind::Passing, error));
         open_source(&self.mover, &self.leg).await.map_err(Undone::Fault)?;
-        let transfer = self.deletion_of(deletion, is_dry).map_err(passing)?;
-        let abort = Abort::new().map_err(passing)?;
+        let transfer =
+            self.deletion_of(deletion, is_dry).map_err(|error| Undone::Fault(PairFault::passing(error)))?;
+        let abort = Abort::new().map_err(|error| Undone::Fault(PairFault::passing(error)))?;
         let most = deletion.most.filter(|_| is_dry).unwrap_or(u64::MAX);
         let observer = Arc::new(DeletionObserver::new(Arc::clone(&self.mover.options.say), most, &abort));
         let mut session = tokio::task::spawn_blocking({
@@ -204,7 +204,7 @@ impl Work {
             Ok(Ok(Err(unreached))) => {
                 return Err(Undone::Fault(PairFault::at_sink(FaultKind::Unreachable, unreached)));
             }
-            Ok(Err(panic)) => return Err(Undone::Fault(PairFault::at_source(FaultKind::Passing, panic))),
+            Ok(Err(panic)) => return Err(Undone::Fault(PairFault::passing(panic))),
             Err(undone) => {
                 abort.interrupt();
                 let is_own = matches!(&undone, Undone::Fault(fault) if fault.is_source);

@@ -33,7 +33,6 @@ use super::keeper::Keeper;
 use super::session_name::SessionName;
 use super::terms::terms;
 use super::{Mover, Say};
-use crate::error::BusError;
 use crate::log::Log;
 use crate::pairs::Pair;
 use crate::queue::Queue;
@@ -73,6 +72,14 @@ impl PairFault {
     /// Creates a fault of the mover's own storage.
     pub fn hung(reason: impl ToString) -> PairFault {
         PairFault::at_source(FaultKind::Hung, reason)
+    }
+
+    fn passing(reason: impl ToString) -> PairFault {
+        PairFault::at_source(FaultKind::Passing, reason)
+    }
+
+    fn refused(reason: impl ToString) -> PairFault {
+        PairFault::at_source(FaultKind::Refused, reason)
     }
 
     fn at_source(kind: FaultKind, reason: impl ToString) -> PairFault {
@@ -124,6 +131,18 @@ struct Means {
     streams: u32,
 }
 
+/// The counts of a session by which it is seen to move.
+fn steps(progress: &Progress) -> [u64; 6] {
+    [
+        progress.entries_done,
+        progress.entries_failed,
+        progress.bytes_done,
+        progress.bytes_moved,
+        progress.bytes_read,
+        progress.bytes_sent,
+    ]
+}
+
 impl PairObserver {
     fn new(say: Say) -> PairObserver {
         let moved_at = Mutex::new((Instant::now(), Progress::default()));
@@ -143,10 +162,6 @@ impl PairObserver {
 
     fn progress(&self, progress: &Progress) {
         self.bytes_moved.store(progress.bytes_moved, Relaxed);
-        let steps = |progress: &Progress| {
-            let Progress { entries_done, entries_failed, bytes_done, bytes_moved, .. } = *progress;
-            (entries_done, entries_failed, bytes_done, bytes_moved, progress.bytes_read, progress.bytes_sent)
-        };
         let mut moved_at = self.moved_at.lock().unwrap_or_else(PoisonError::into_inner);
         if steps(&moved_at.1) != steps(progress) || progress.storage_busy == (false, false) {
             moved_at.0 = Instant::now();
@@ -159,11 +174,13 @@ impl PairObserver {
     fn hangs(&self) -> Option<PairFault> {
         let (moved_at, progress) = *self.moved_at.lock().unwrap_or_else(PoisonError::into_inner);
         let for_s = moved_at.elapsed().as_secs();
-        let words = || format!("its storage has not answered for {for_s} s");
+        if moved_at.elapsed() < HANGS_AFTER {
+            return None;
+        }
+        let words = format!("its storage has not answered for {for_s} s");
         match progress.storage_busy {
-            _ if moved_at.elapsed() < HANGS_AFTER => None,
-            (true, false) => Some(PairFault::at_source(FaultKind::Hung, words())),
-            (_, true) => Some(PairFault::at_sink(FaultKind::Hung, words())),
+            (true, false) => Some(PairFault::at_source(FaultKind::Hung, words)),
+            (_, true) => Some(PairFault::at_sink(FaultKind::Hung, words)),
             (false, false) => None,
         }
     }
@@ -274,31 +291,28 @@ async fn begin(
     pair: Pair,
     record: &TransferRecord,
 ) -> Result<(Work, (Transfer, Settled)), PairEnd> {
-    let passing = |error: BusError| PairFault::at_source(FaultKind::Passing, error);
     let Some(leg) = record.leg.clone() else {
         let reason = "where the transfer goes is not settled yet";
-        return Err(PairFault::at_source(FaultKind::Passing, reason).into());
+        return Err(PairFault::passing(reason).into());
     };
     let base = open_source(&mover, &leg).await?;
-    let refused = |reason| PairFault::at_source(FaultKind::Refused, reason);
     let (spec, mut settings) =
-        terms(&record.submission.options).map_err(|trouble| refused(trouble.line()))?;
+        terms(&record.submission.options).map_err(|trouble| PairFault::refused(trouble.line()))?;
     let Some(sink) = mover.movers.get(&pair.sink) else {
         let reason = format!("the mover {} is not there", pair.sink);
         return Err(PairFault::at_sink(FaultKind::Unreachable, reason).into());
     };
     settings.history = Some(mover.known_paths.history(&sink.host));
-    settings.fabric = fabric(&mover, &sink, settings.fabric).map_err(refused)?;
+    settings.fabric = fabric(&mover, &sink, settings.fabric).map_err(PairFault::refused)?;
     settings.sharing = mover.sharing().await;
     settings.spill = mover.options.spill.clone();
     let is_provable = !spec.sync.as_ref().is_some_and(|sync| sync.existing || sync.ignore_existing);
-    let queue = Queue::open(&mover.bus, &pair.transfer).await.map_err(passing)?;
-    let log = Log::open(&mover.bus, &pair.transfer).map_err(passing)?;
+    let queue = Queue::open(&mover.bus, &pair.transfer).await.map_err(PairFault::passing)?;
+    let log = Log::open(&mover.bus, &pair.transfer).map_err(PairFault::passing)?;
     let (settled, settling) = mpsc::unbounded_channel();
     let feed = Arc::new(PairFeed::new(ChunkThreshold::default().bytes(), settled));
     let submission = &record.submission;
-    let identity = identity(submission).map_err(|error| PairFault::at_source(FaultKind::Passing, error))?;
-    let with_slash = |path: &str| PathBuf::from(format!("{}/", path.trim_end_matches('/')));
+    let identity = identity(submission).map_err(PairFault::passing)?;
     let whole = Transfer {
         spec,
         settings,
@@ -363,20 +377,24 @@ fn fabric(mover: &Mover, sink: &MoverRecord, wanted: FabricWanted) -> Result<Fab
     }
 }
 
+fn with_slash(path: &str) -> PathBuf {
+    PathBuf::from(format!("{}/", path.trim_end_matches('/')))
+}
+
+fn is_out(mover: &MoverRecord) -> bool {
+    !mover.ill.is_empty() || !mover.left_out.is_empty()
+}
+
 /// Opens the source, to find out if this mover can read it. Later refusals of the session are then the
 /// sink's.
 async fn open_source(mover: &Arc<Mover>, leg: &Leg) -> Result<Base, PairFault> {
-    let refused = |error: std::io::Error| PairFault::at_source(FaultKind::Refused, error);
-    let base = mover.reach.base_for(Path::new(&leg.source)).map_err(refused)?;
+    let base = mover.reach.base_for(Path::new(&leg.source)).map_err(PairFault::refused)?;
     let (opened, source) = (base.clone(), PathBuf::from(&leg.source));
     let opening = tokio::task::spawn_blocking(move || opened.open(&source, Purpose::ReadThrough).map(drop));
     match tokio::time::timeout(HANGS_AFTER, opening).await {
         Ok(Ok(Ok(()))) => Ok(base),
-        Ok(Ok(Err(error))) => {
-            let reason = format!("{}: {error}", leg.source);
-            Err(PairFault::at_source(FaultKind::Refused, reason))
-        }
-        Ok(Err(panic)) => Err(PairFault::at_source(FaultKind::Passing, panic)),
+        Ok(Ok(Err(error))) => Err(PairFault::refused(format!("{}: {error}", leg.source))),
+        Ok(Err(panic)) => Err(PairFault::passing(panic)),
         Err(_) => Err(PairFault::at_source(FaultKind::Hung, format!("{} does not open", leg.source))),
     }
 }
@@ -500,7 +518,6 @@ impl Work {
     /// Returns true if one of its movers is left out for now. The pair's chunks are then for others.
     fn is_left_out(&self) -> bool {
         let sink = self.mover.movers.get(&self.pair.sink);
-        let is_out = |record: &MoverRecord| !record.ill.is_empty() || !record.left_out.is_empty();
         is_out(&self.mover.registration.record()) || sink.is_some_and(|sink| is_out(&sink))
     }
 

@@ -91,23 +91,14 @@ pub fn command() -> Command {
         .action(ArgAction::SetTrue)
         .help("Read no configuration file (~/.config/carrack/config.toml, /etc/carrack/config.toml)")
         .help_heading(HEADING);
-    let with_both = |command: Command| command.arg(profile.clone()).arg(no_config.clone());
-    COMMANDS.iter().fold(Cli::command(), |carrack, name| carrack.mut_subcommand(name, with_both))
+    COMMANDS.iter().fold(Cli::command(), |carrack, name| {
+        carrack.mut_subcommand(name, |command| command.arg(profile.clone()).arg(no_config.clone()))
+    })
 }
 
 /// Returns the same command with flags that take `=false`, so that a command line can take back a flag that a
 /// file sets.
 pub fn command_with_open_flags() -> Command {
-    let open = |arg: Arg| match arg.get_action() {
-        ArgAction::SetTrue => arg
-            .action(ArgAction::Set)
-            .value_parser(value_parser!(bool))
-            .num_args(0..=1)
-            .require_equals(true)
-            .default_missing_value("true")
-            .default_value("false"),
-        _ => arg,
-    };
     COMMANDS.iter().fold(command(), |carrack, name| carrack.mut_subcommand(name, |sub| sub.mut_args(open)))
 }
 
@@ -203,6 +194,19 @@ pub fn is_explicit(given: &ArgMatches, arg: &Arg) -> bool {
     )
 }
 
+fn open(arg: Arg) -> Arg {
+    match arg.get_action() {
+        ArgAction::SetTrue => arg
+            .action(ArgAction::Set)
+            .value_parser(value_parser!(bool))
+            .num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value("true")
+            .default_value("false"),
+        _ => arg,
+    }
+}
+
 /// Returns the settings that hold: those that neither the command line nor an earlier setting overrides. The
 /// first of `settings` takes precedence.
 ///
@@ -214,11 +218,11 @@ pub fn standing(
     settings: impl Iterator<Item = Setting>,
 ) -> Result<Vec<Setting>, Trouble> {
     let explicit = options(command).filter(|(_, arg)| is_explicit(typed, arg));
-    let is_off = |arg: &Arg| {
+    let settled = explicit.map(|(_, arg)| {
         let values = typed.get_raw(arg.get_id().as_str());
-        is_flag(arg) && values.is_some_and(|mut values| values.any(|value| value == "false"))
-    };
-    let mut settled: Vec<(&Arg, bool)> = explicit.map(|(_, arg)| (arg, is_off(arg))).collect();
+        (arg, is_flag(arg) && values.is_some_and(|mut values| values.any(|value| value == "false")))
+    });
+    let mut settled: Vec<(&Arg, bool)> = settled.collect();
     let mut standing = Vec::new();
     for setting in settings {
         let Some((_, arg)) = options(command).find(|(name, _)| *name == setting.option) else { continue };
@@ -246,12 +250,11 @@ pub fn is_flag(arg: &Arg) -> bool {
 
 /// Returns true if the two options conflict, or one takes the other back.
 fn exclude(command: &Command, one: &Arg, other: &Arg) -> bool {
-    let conflicts = |one: &Arg, other: &Arg| {
-        command.get_arg_conflicts_with(one).iter().any(|arg| arg.get_id() == other.get_id())
-    };
-    let takes_back =
-        |one: &Arg, other: &Arg| one.get_long().and_then(|name| name.strip_prefix("no-")) == other.get_long();
-    conflicts(one, other) || conflicts(other, one) || takes_back(one, other) || takes_back(other, one)
+    [(one, other), (other, one)].into_iter().any(|(one, other)| {
+        let conflicts = command.get_arg_conflicts_with(one);
+        let taken_back = one.get_long().and_then(|name| name.strip_prefix("no-"));
+        conflicts.iter().any(|arg| arg.get_id() == other.get_id()) || taken_back == other.get_long()
+    })
 }
 
 /// Returns the command with the settings as its defaults.
@@ -267,17 +270,17 @@ pub fn with_defaults(command: Command, settings: &[Setting]) -> Command {
 
 /// Adds the origin of the value to an error about a value of a setting.
 pub fn blame(error: clap::Error, settings: &[Setting]) -> Problem {
-    let text = |kind| match error.get(kind) {
-        Some(ContextValue::String(text)) => text.as_str(),
-        _ => "",
-    };
-    let option = text(ContextKind::InvalidArg).trim_start_matches('-');
+    let [option, value] =
+        [ContextKind::InvalidArg, ContextKind::InvalidValue].map(|kind| match error.get(kind) {
+            Some(ContextValue::String(text)) => text.as_str(),
+            _ => "",
+        });
+    let option = option.trim_start_matches('-');
     let option = option.split([' ', '=', '[']).next().unwrap_or_default();
     let is_of_value = matches!(error.kind(), ErrorKind::InvalidValue | ErrorKind::ValueValidation);
-    let wrong = settings.iter().find(|setting| {
-        setting.option == option
-            && setting.values.iter().any(|value| value == text(ContextKind::InvalidValue))
-    });
+    let wrong = settings
+        .iter()
+        .find(|setting| setting.option == option && setting.values.iter().any(|own| own == value));
     match wrong {
         Some(setting) if is_of_value => {
             let said = error.to_string();

@@ -74,6 +74,10 @@ pub struct File {
     pub profiles: BTreeMap<String, Vec<Entry>>,
 }
 
+fn wrong(shown: &str, error: &io::Error) -> Trouble {
+    Trouble::new(format!("{shown}: {error}")).hint("--no-config goes on without")
+}
+
 impl File {
     /// Reads a file; returns `None` if it does not exist. As with ssh_config(5), it must belong to the user
     /// or to root, and no other user may write to it: it names programs that are started.
@@ -82,8 +86,6 @@ impl File {
     /// If it can't be read, or is invalid.
     pub fn read(path: &Path, carrack: &Command) -> Result<Option<File>, Trouble> {
         let shown = escape(path.as_os_str().as_bytes());
-        let wrong =
-            |error: io::Error| Trouble::new(format!("{shown}: {error}")).hint("--no-config goes on without");
         let mut file = match OpenFile::open(path) {
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
                 return Ok(None);
@@ -92,19 +94,20 @@ impl File {
             Err(error) if error.kind() == ErrorKind::PermissionDenied && path.metadata().is_err() => {
                 return Ok(None);
             }
-            opened => opened.map_err(wrong)?,
+            opened => opened.map_err(|error| wrong(&shown, &error))?,
         };
-        let metadata = file.metadata().map_err(wrong)?;
+        let metadata = file.metadata().map_err(|error| wrong(&shown, &error))?;
         let is_trusted = [0, rustix::process::geteuid().as_raw()].contains(&metadata.uid());
         if !is_trusted || metadata.mode() & OTHERS_WRITE != 0 {
             let message = format!("{shown} belongs to somebody else, or others may write to it");
             return Err(Trouble::new(message).hint(format!("chmod go-w {shown}, or --no-config")));
         }
         if metadata.len() > BYTES_MAX {
-            return Err(wrong(io::Error::other("too long for a configuration")));
+            return Err(wrong(&shown, &io::Error::other("too long for a configuration")));
         }
         let mut text = String::new();
-        file.by_ref().take(BYTES_MAX).read_to_string(&mut text).map_err(wrong)?;
+        let read = file.by_ref().take(BYTES_MAX).read_to_string(&mut text);
+        read.map_err(|error| wrong(&shown, &error))?;
         File::parse(&text, path, carrack).map(Some)
     }
 

@@ -86,9 +86,9 @@ impl Sources {
     pub fn of_process() -> Sources {
         let variables =
             std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
-        let is_ours = |(name, value): &(String, OsString)| name.starts_with(VARIABLES) && !value.is_empty();
+        let ours = variables.filter(|(name, value)| name.starts_with(VARIABLES) && !value.is_empty());
         let files = [user_file(), Some(system_file())].into_iter().flatten().collect();
-        Sources { environment: variables.filter(is_ours).collect(), files }
+        Sources { environment: ours.collect(), files }
     }
 
     fn says(&self, option: &str) -> Option<String> {
@@ -107,8 +107,10 @@ impl Layers {
         let files = files.filter_map(|path| File::read(path, carrack).transpose());
         let files = files.collect::<Result<Vec<File>, Trouble>>()?;
         let by_name = asked.profile.clone().or_else(|| sources.says(PROFILE)).map(|name| (name, None));
-        let by_file = || files.iter().find_map(|file| file.default_profile.clone());
-        let named = by_name.or_else(|| by_file().map(|(name, place)| (name, Some(place))));
+        let named = by_name.or_else(|| {
+            let (name, place) = files.iter().find_map(|file| file.default_profile.clone())?;
+            Some((name, Some(place)))
+        });
         let profile =
             named.map(|(name, place)| profile(name, place.as_ref(), &files, carrack)).transpose()?;
         Ok(Layers { environment: sources.environment.clone(), profile, files })
@@ -119,12 +121,13 @@ impl Layers {
         let profile = self.profile.iter().flat_map(|(name, entries)| {
             entries.iter().map(|entry| of_entry(entry, Origin::Profile(name.clone(), entry.place.clone())))
         });
-        let of_all = |setting: &Setting| is_for_all(command, &setting.option);
         let files = self.files.iter().flat_map(move |file| {
             let own = file.commands.get(command.get_name()).into_iter().flatten().map(of_file);
-            own.chain(file.all.iter().map(of_file).filter(of_all))
+            let all = file.all.iter().map(of_file);
+            own.chain(all.filter(|setting| is_for_all(command, &setting.option)))
         });
-        self.of_environment(command).chain(profile).filter(of_all).chain(files)
+        let above = self.of_environment(command).chain(profile);
+        above.filter(|setting| is_for_all(command, &setting.option)).chain(files)
     }
 
     /// Variables that clap reads itself are left out: it treats them as typed.
@@ -168,11 +171,11 @@ fn profile(
     carrack: &Command,
 ) -> Result<(String, Vec<Entry>), Trouble> {
     let built_in = File::parse(BUILT_IN, Path::new(BUILT_IN_PATH), carrack)?;
-    let all = || files.iter().chain([&built_in]);
-    if let Some(entries) = all().find_map(|file| file.profiles.get(&name)) {
+    let all = files.iter().chain([&built_in]);
+    if let Some(entries) = all.clone().find_map(|file| file.profiles.get(&name)) {
         return Ok((name, entries.clone()));
     }
-    let known: Vec<&str> = all().flat_map(|file| file.profiles.keys()).map(String::as_str).collect();
+    let known: Vec<&str> = all.flat_map(|file| file.profiles.keys()).map(String::as_str).collect();
     let place = asked_in.map_or(String::new(), |place| format!("{place}: "));
     let trouble = Trouble::new(format!("{place}there is no profile {name}")).tamed();
     Err(match nearest(&name, known.iter().copied()) {

@@ -1,5 +1,5 @@
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 
@@ -23,8 +23,8 @@ impl World {
             fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
             path
         });
-        let variable = |(name, value): &(&str, &str)| ((*name).to_owned(), OsString::from(value));
-        let environment: BTreeMap<String, OsString> = environment.iter().map(variable).collect();
+        let environment = environment.iter().map(|(name, value)| ((*name).to_owned(), OsString::from(value)));
+        let environment: BTreeMap<String, OsString> = environment.collect();
         World { home, sources: Sources { environment, files: files.into() } }
     }
 
@@ -100,12 +100,14 @@ fn what_is_set_arrives() {
     let world = World::new(text, "", &[("CARRACK_NICE", "yes")]);
     let found = world.parse("cp a b").unwrap();
     assert_eq!(found.get_one::<u16>("streams"), Some(&7));
-    let raw = |name: &str| found.get_raw(name).unwrap().map(OsStr::to_owned).collect::<Vec<_>>();
-    assert_eq!(
-        (raw("exclude"), raw("targets")),
-        (vec!["*.o".into(), "/tmp".into()], vec!["/a".into(), "/b".into()])
-    );
-    assert_eq!((raw("recursive"), raw("nice")), (vec!["true".into()], vec!["true".into()]));
+    for (name, values) in [
+        ("exclude", &["*.o", "/tmp"][..]),
+        ("targets", &["/a", "/b"]),
+        ("recursive", &["true"]),
+        ("nice", &["true"]),
+    ] {
+        assert_eq!(found.get_raw(name).unwrap().collect::<Vec<_>>(), values, "{name}");
+    }
     assert!(world.is("layout a", "recursive"));
     assert!(!world.is("cp --recursive=false a b", "recursive"));
     assert!(!World::new("nice = true", "", &[("CARRACK_NICE", "0")]).is("cp a b", "nice"));
@@ -199,9 +201,10 @@ fn every_command_can_be_shown() {
         assert!(!rows.is_empty() && rows.iter().all(|row| !row.is_set()), "{command}: {rows:?}");
     }
     let rows = world.rows("cp", "").unwrap();
-    let row = |name: &str| rows.iter().find(|row| row.option == name).unwrap();
-    assert_eq!((row("buffer").unit, &*row("buffer").default), (Some("bytes"), "256MiB"));
-    assert_eq!(row("timeout").default, "never");
-    assert!(row("bwlimit").values.is_empty());
-    assert_eq!(row("nice").values, ["false"]);
+    let [buffer, timeout, bwlimit, nice] = ["buffer", "timeout", "bwlimit", "nice"]
+        .map(|name| rows.iter().find(|row| row.option == name).unwrap());
+    assert_eq!((buffer.unit, &*buffer.default), (Some("bytes"), "256MiB"));
+    assert_eq!(timeout.default, "never");
+    assert!(bwlimit.values.is_empty());
+    assert_eq!(nice.values, ["false"]);
 }

@@ -126,14 +126,15 @@ fn other_versions_and_other_files_count_as_none() {
     assert_eq!(store.recall(&one.workload, NOW_S), None);
 }
 
+fn set_age(path: &Path, days: u64) {
+    let then = SystemTime::now() - Duration::from_secs(days * DAY_S);
+    fs::File::options().write(true).open(path).unwrap().set_modified(then).unwrap();
+}
+
 #[test]
 fn the_newest_stay() {
     let (_home, store) = store();
     fs::create_dir_all(&store.directory).unwrap();
-    let set_age = |path: &Path, days: u64| {
-        let then = SystemTime::now() - Duration::from_secs(days * DAY_S);
-        fs::File::options().write(true).open(path).unwrap().set_modified(then).unwrap();
-    };
     for number in 0..FILES_MAX + 3 {
         let path = store.directory.join(format!("{number}.json"));
         fs::write(&path, "{").unwrap();
@@ -149,8 +150,9 @@ fn the_newest_stay() {
     let files = store.files().unwrap();
     assert_eq!(files.len(), FILES_MAX);
     assert!(files.contains(&store.path(&one.workload)) && !files.contains(&left_over) && notes.exists());
-    let is_there = |number: usize| files.contains(&store.directory.join(format!("{number}.json")));
-    assert!(is_there(0) && is_there(FILES_MAX - 2) && !is_there(FILES_MAX - 1));
+    for (number, is_there) in [(0, true), (FILES_MAX - 2, true), (FILES_MAX - 1, false)] {
+        assert_eq!(files.contains(&store.directory.join(format!("{number}.json"))), is_there, "{number}");
+    }
 }
 
 #[test]
@@ -171,14 +173,13 @@ fn what_is_too_long_is_not_kept() {
 #[test]
 fn sessions_between_the_same_sites_share_a_history() {
     let (_home, store) = store();
-    let history = |source: &str, sink: &str| {
-        store.clone().history(Sites { source: source.into(), sink: sink.into() }).0
-    };
+    let [first, second, back] = [("a", "b"), ("a", "b"), ("b", "a")]
+        .map(|(source, sink)| store.clone().history(Sites { source: source.into(), sink: sink.into() }).0);
     let record = record(now_s() as u64);
-    history("a", "b").keep(SizeClass::Large, &record);
-    assert_eq!(history("a", "b").recall(SizeClass::Large), Some(record));
-    assert_eq!(history("a", "b").recall(SizeClass::Small), None);
-    assert_eq!(history("b", "a").recall(SizeClass::Large), None);
+    first.keep(SizeClass::Large, &record);
+    assert_eq!(second.recall(SizeClass::Large), Some(record));
+    assert_eq!(second.recall(SizeClass::Small), None);
+    assert_eq!(back.recall(SizeClass::Large), None);
 }
 
 #[test]

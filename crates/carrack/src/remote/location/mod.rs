@@ -205,16 +205,19 @@ fn check_scheme(host: &[u8], path: &[u8]) -> Result<(), LocationError> {
     scheme.map_or(Ok(()), |scheme| Err(LocationError::Scheme(scheme)))
 }
 
+fn bad_host(bytes: &[u8]) -> LocationError {
+    LocationError::BadHost(carrack_model::escape(bytes))
+}
+
 fn parse_host(bytes: &[u8]) -> Result<Host, LocationError> {
-    let bad = || LocationError::BadHost(carrack_model::escape(bytes));
-    let text = std::str::from_utf8(bytes).map_err(|_| bad())?;
+    let text = std::str::from_utf8(bytes).map_err(|_| bad_host(bytes))?;
     let (user, name) = match text.rsplit_once('@') {
         Some((user, name)) => (Some(user), name),
         None => (None, text),
     };
     let name = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(name);
     if !is_safe(name) || user.is_some_and(|user| !is_safe(user)) {
-        return Err(bad());
+        return Err(bad_host(bytes));
     }
     Ok(Host { user: user.map(str::to_owned), name: name.to_owned() })
 }
@@ -223,8 +226,9 @@ fn parse_host(bytes: &[u8]) -> Result<Host, LocationError> {
 /// option or reach a shell.
 fn is_safe(name: &str) -> bool {
     const SHELL: &str = "'`\"$\\;&<>|(){}/";
-    let is_forbidden = |c: char| c.is_control() || c.is_whitespace() || SHELL.contains(c);
-    !name.is_empty() && !name.starts_with('-') && !name.contains(is_forbidden)
+    !name.is_empty()
+        && !name.starts_with('-')
+        && !name.contains(|c: char| c.is_control() || c.is_whitespace() || SHELL.contains(c))
 }
 
 /// Returns the path that is sent to the far side: relative to its home directory unless absolute.

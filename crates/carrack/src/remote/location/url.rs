@@ -32,28 +32,31 @@ pub(super) fn parse(rest: &[u8]) -> Result<(Daemon, PathBuf), LocationError> {
 }
 
 fn parse_authority(authority: &[u8]) -> Result<Daemon, LocationError> {
-    let bad = || LocationError::BadDaemon(escape(authority));
     if authority.contains(&b'@') {
         return Err(LocationError::UserInfo(escape(authority)));
     }
-    let text = std::str::from_utf8(authority).map_err(|_| bad())?;
+    daemon_at(authority).ok_or_else(|| LocationError::BadDaemon(escape(authority)))
+}
+
+fn daemon_at(authority: &[u8]) -> Option<Daemon> {
+    let text = std::str::from_utf8(authority).ok()?;
     let (name, port) = match text.strip_prefix('[') {
         Some(rest) => {
-            let (address, port) = rest.split_once(']').ok_or_else(bad)?;
-            address.parse::<Ipv6Addr>().map_err(|_| bad())?;
+            let (address, port) = rest.split_once(']')?;
+            address.parse::<Ipv6Addr>().ok()?;
             (address, port)
         }
         None => text.split_at(text.find(':').unwrap_or(text.len())),
     };
     if !is_address(name) && !is_host_name(name) {
-        return Err(bad());
+        return None;
     }
     let port = match port.strip_prefix(':') {
-        Some(digits) => parse_port(digits).ok_or_else(bad)?,
+        Some(digits) => parse_port(digits)?,
         None if port.is_empty() => Daemon::PORT,
-        None => return Err(bad()),
+        None => return None,
     };
-    Ok(Daemon { name: name.to_owned(), port })
+    Some(Daemon { name: name.to_owned(), port })
 }
 
 fn is_address(name: &str) -> bool {
@@ -62,8 +65,9 @@ fn is_address(name: &str) -> bool {
 
 /// Accepts letters, digits, hyphens, dots and underscores, as in DNS names and certificates.
 fn is_host_name(name: &str) -> bool {
-    let is_allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_');
-    !name.is_empty() && name.len() <= 253 && !name.starts_with(['-', '.']) && name.bytes().all(is_allowed)
+    (1..=253).contains(&name.len())
+        && !name.starts_with(['-', '.'])
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
 }
 
 /// Parses a port. An empty port is the default (§6.2.3).
@@ -82,10 +86,11 @@ fn decode(path: &[u8]) -> Result<Vec<u8>, LocationError> {
         rest = after;
         decoded.push(match byte {
             b'%' => {
-                let bad = || LocationError::BadEscape(escape(&[b"%", &after[..after.len().min(2)]].concat()));
-                let (digits, after) = after.split_at_checked(2).ok_or_else(bad)?;
+                let (digits, after) = after.split_at(after.len().min(2));
                 rest = after;
-                decode_byte(digits).filter(|byte| !matches!(byte, b'/' | b'\0')).ok_or_else(bad)?
+                decode_byte(digits)
+                    .filter(|byte| !matches!(byte, b'/' | b'\0'))
+                    .ok_or_else(|| LocationError::BadEscape(escape(&[b"%", digits].concat())))?
             }
             b'?' | b'#' => return Err(LocationError::Query(char::from(byte))),
             b'\0' => return Err(LocationError::BadEscape(escape(b"\0"))),
@@ -96,9 +101,9 @@ fn decode(path: &[u8]) -> Result<Vec<u8>, LocationError> {
 }
 
 fn decode_byte(digits: &[u8]) -> Option<u8> {
-    let value = |digit: u8| char::from(digit).to_digit(16);
-    let [high, low] = digits else { return None };
-    u8::try_from(value(*high)? << 4 | value(*low)?).ok()
+    let &[high, low] = digits else { return None };
+    let [high, low] = [high, low].map(|digit| char::from(digit).to_digit(16));
+    u8::try_from(high? << 4 | low?).ok()
 }
 
 #[cfg(test)]

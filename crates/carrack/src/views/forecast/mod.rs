@@ -17,7 +17,7 @@ mod svg;
 
 use std::io::{self, Write};
 
-use carrack_plan::forecast::{Backtest, Forecast, Horizon, Method, STEP_S, Sample};
+use carrack_plan::forecast::{Backtest, Forecast, Horizon, Method, STEP_S};
 use carrack_sharing::health::StorageHistory;
 use serde::Serialize;
 
@@ -79,13 +79,14 @@ impl Report {
     /// Returns the 24 hours from the present one on.
     pub fn hours(&self) -> Vec<Hour> {
         let first_s = self.now_s.div_euclid(3600) * 3600;
-        let hour = |start_s: i64| {
-            let slots = (start_s..start_s + 3600).step_by(STEP_S as usize);
-            let loads: Vec<f64> = slots.filter_map(|at_s| self.forecast.load_at(at_s)).collect();
-            let mean = loads.iter().sum::<f64>() / loads.len() as f64;
-            (!loads.is_empty()).then(|| Hour { start_s, load: mean, part: self.part(mean) })
-        };
-        (0..24).filter_map(|n| hour(first_s + n * 3600)).collect()
+        (0..24).filter_map(|n| self.hour(first_s + n * 3600)).collect()
+    }
+
+    fn hour(&self, start_s: i64) -> Option<Hour> {
+        let slots = (start_s..start_s + 3600).step_by(STEP_S as usize);
+        let loads: Vec<f64> = slots.filter_map(|at_s| self.forecast.load_at(at_s)).collect();
+        let mean = loads.iter().sum::<f64>() / loads.len() as f64;
+        (!loads.is_empty()).then(|| Hour { start_s, load: mean, part: self.part(mean) })
     }
 
     /// Returns the part of the capacity, from 0 to 1.
@@ -96,10 +97,9 @@ impl Report {
     /// Returns the days from the first measurement to the last.
     pub fn days(&self) -> f64 {
         let mut measured = self.storage.history.measured();
-        let first = measured.next();
-        let (first, last) = (first, measured.last().or(first));
-        let at_s = |sample: Option<Sample>| sample.map_or(0, |sample| sample.at_s);
-        (at_s(last) - at_s(first)) as f64 / 86_400.0
+        let Some(first) = measured.next() else { return 0.0 };
+        let last = measured.last().unwrap_or(first);
+        (last.at_s - first.at_s) as f64 / 86_400.0
     }
 
     /// Writes the report for programs.
@@ -210,7 +210,7 @@ struct StepsJson<'a> {
 
 #[cfg(test)]
 mod tests {
-    use carrack_plan::forecast::History;
+    use carrack_plan::forecast::{History, Sample};
 
     use super::*;
     use crate::views::output::tests::text_of;

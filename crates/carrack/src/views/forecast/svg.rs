@@ -123,14 +123,17 @@ impl<'a> Drawing<'a> {
         }
     }
 
-    fn expected(&mut self) {
+    /// Returns the line of the expected load, shifted by `off`.
+    fn expected_line(&self, off: f64) -> Vec<Point> {
         let forecast = &self.report.forecast;
-        let steps = forecast.expected.iter().enumerate();
-        let at = |step: usize| forecast.start_s + step as i64 * STEP_S + STEP_S / 2;
-        let line = |off: f64| -> Vec<Point> {
-            steps.clone().map(|(step, load)| self.place(at(step), load + off)).collect()
-        };
-        let (upper, lower, middle) = (line(self.band), line(-self.band), line(0.0));
+        let steps = forecast.expected.iter().zip(0..);
+        steps
+            .map(|(load, step)| self.place(forecast.start_s + step * STEP_S + STEP_S / 2, load + off))
+            .collect()
+    }
+
+    fn expected(&mut self) {
+        let [upper, lower, middle] = [self.band, -self.band, 0.0].map(|off| self.expected_line(off));
         let around: Vec<Point> = upper.into_iter().chain(lower.into_iter().rev()).collect();
         self.canvas.surface(&around, EXPECTED, BAND_OPACITY);
         self.canvas.line(&middle, EXPECTED, 1.6);

@@ -27,7 +27,7 @@ use std::io::{self, Write};
 use carrack_layout::{ComponentGeometry, FileSystemKind, Geometry, Pattern, STRIPE_COUNT_ALL};
 use serde::{Serialize, Serializer};
 
-use super::{Placement, TargetBytes, What, extents};
+use super::{Placement, What, extents};
 use crate::views::json::{self, write_long_line};
 
 impl Placement {
@@ -79,7 +79,8 @@ impl<'a> Line<'a> {
         let geometry = placement.geometry.as_ref();
         let widest = geometry.and_then(Geometry::widest).map(ComponentLine::of);
         let components = geometry.map_or(&[][..], |geometry| &geometry.components);
-        let target = |target: &'a TargetBytes| TargetLine { target: &target.label, bytes: target.bytes };
+        let targets = placement.targets.iter();
+        let targets = targets.map(|target| TargetLine { target: &target.label, bytes: target.bytes });
         let (r#type, own_target, size, files, released_files) = match &placement.what {
             What::File { size, is_released, .. } => {
                 ("file", None, Some(*size), None, u64::from(*is_released))
@@ -104,7 +105,7 @@ impl<'a> Line<'a> {
             own_target: own_target.map(|target| &**target),
             files,
             released_files: files.map(|_| released_files),
-            targets: placement.targets.iter().map(target).collect(),
+            targets: targets.collect(),
             imbalance: placement.imbalance(),
             problem: placement.problem.as_deref(),
             extents: with_extents.then_some(Extents(placement)),

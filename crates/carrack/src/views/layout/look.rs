@@ -34,22 +34,24 @@ impl Looker {
 
     /// Looks up the layout of `path`; a link is followed.
     pub fn look(&self, path: &Path) -> Result<Placement, Trouble> {
-        let cannot = |error: io::Error| explain(path, &error);
         let held = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
-            .map_err(|errno| cannot(errno.into()))?;
-        let stat = fstat(&held).map_err(|errno| cannot(errno.into()))?;
+            .map_err(|errno| explain(path, &errno.into()))?;
+        let stat = fstat(&held).map_err(|errno| explain(path, &errno.into()))?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => {
-                let file_system = self.file_systems.of(held.as_fd()).map_err(cannot)?;
+                let file_system =
+                    self.file_systems.of(held.as_fd()).map_err(|error| explain(path, &error))?;
                 Ok(self.file(path, &stat, &file_system))
             }
             FileType::Directory => {
                 // The directory is opened again, which mounts an automount point.
-                let root = Root::open(path).map_err(cannot)?;
-                let file_system = self.file_systems.of(root.as_fd()).map_err(cannot)?;
-                Ok(match self.is_recursive {
-                    true => tree::sum(path, root, &file_system, &self.file_systems),
-                    false => directory(path, &file_system),
+                let root = Root::open(path).map_err(|error| explain(path, &error))?;
+                let file_system =
+                    self.file_systems.of(root.as_fd()).map_err(|error| explain(path, &error))?;
+                Ok(if self.is_recursive {
+                    tree::sum(path, root, &file_system, &self.file_systems)
+                } else {
+                    directory(path, &file_system)
                 })
             }
             _ => Err(Trouble::new(format!("{}: not a regular file or directory", shown(path)))

@@ -115,9 +115,10 @@ mod samples {
 
     fn targets(layout: &dyn Layout, size: u64) -> Vec<TargetBytes> {
         let bytes = layout.bytes_per_target(0..size);
-        let label = |id: &TargetId| format!("OST{:04x}", id.0).into();
         let targets = layout.targets().iter().zip(bytes);
-        targets.map(|(id, bytes)| TargetBytes { id: *id, label: label(id), bytes }).collect()
+        targets
+            .map(|(id, bytes)| TargetBytes { id: *id, label: format!("OST{:04x}", id.0).into(), bytes })
+            .collect()
     }
 
     /// Returns a file of 5 MiB whose first MiB lies on one target and the rest on four in a pool.
@@ -125,15 +126,22 @@ mod samples {
         let first = Striped::new(vec![TargetId(3)], 1 << 20).unwrap();
         let rest = Striped::new([0, 1, 2, 3].map(TargetId).to_vec(), 1 << 20).unwrap();
         let layout = Composite::new(vec![(1 << 20, first), (u64::MAX, rest)]).unwrap();
-        let component = |start, end, stripe_count, pool: Option<&str>| ComponentGeometry {
-            start,
-            end,
+        let first = ComponentGeometry {
+            start: 0,
+            end: 1 << 20,
             stripe_bytes: 1 << 20,
-            stripe_count,
-            pool: pool.map(str::to_owned),
+            stripe_count: 1,
+            pool: None,
             pattern: Pattern::Striped,
         };
-        let components = vec![component(0, 1 << 20, 1, None), component(1 << 20, u64::MAX, 4, Some("flash"))];
+        let rest = ComponentGeometry {
+            start: first.end,
+            end: u64::MAX,
+            stripe_count: 4,
+            pool: Some("flash".to_owned()),
+            ..first.clone()
+        };
+        let components = vec![first, rest];
         Placement {
             path: b"a\n\xff"[..].into(),
             kind: FileSystemKind::Lustre,
@@ -157,7 +165,9 @@ mod samples {
 
     /// Returns a tree on two OSDs.
     pub fn tree() -> Placement {
-        let target = |id, label: &str, bytes| TargetBytes { id: TargetId(id), label: label.into(), bytes };
+        let targets = [(1, "osd.2", 3 << 20), (2, "osd.10", 1 << 20)];
+        let targets =
+            targets.map(|(id, label, bytes)| TargetBytes { id: TargetId(id), label: label.into(), bytes });
         Placement {
             path: b"tree"[..].into(),
             kind: FileSystemKind::CephFs,
@@ -170,7 +180,7 @@ mod samples {
                 failures: Failures::default(),
             },
             geometry: None,
-            targets: vec![target(1, "osd.2", 3 << 20), target(2, "osd.10", 1 << 20)],
+            targets: targets.into(),
             problem: Some("1 file: why".into()),
         }
     }

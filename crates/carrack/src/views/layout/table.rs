@@ -217,24 +217,16 @@ tree
 
     #[test]
     fn a_striping_is_a_few_words() {
-        let component = |stripe_count, stripe_bytes, pool: Option<&str>, pattern| ComponentGeometry {
-            start: 0,
-            end: u64::MAX,
-            stripe_bytes,
-            stripe_count,
-            pool: pool.map(str::to_owned),
-            pattern,
-        };
-        for (component, words) in [
-            (component(4, 1 << 20, None, Pattern::Striped), "4 x 1.0 MiB"),
-            (
-                component(STRIPE_COUNT_ALL, 1 << 22, Some("a\x1b"), Pattern::Striped),
-                "all x 4.0 MiB, pool a\\u{1b}",
-            ),
-            (component(1, 1 << 22, Some("data"), Pattern::Objects), "1 x 4.0 MiB, objects, pool data"),
-            (component(0, 0, None, Pattern::Overstriped), "default targets, overstriped"),
-            (component(1, 0, None, Pattern::Whole), "whole files"),
+        for (stripe_count, stripe_bytes, pool, pattern, words) in [
+            (4, 1 << 20, None, Pattern::Striped, "4 x 1.0 MiB"),
+            (STRIPE_COUNT_ALL, 1 << 22, Some("a\x1b"), Pattern::Striped, "all x 4.0 MiB, pool a\\u{1b}"),
+            (1, 1 << 22, Some("data"), Pattern::Objects, "1 x 4.0 MiB, objects, pool data"),
+            (0, 0, None, Pattern::Overstriped, "default targets, overstriped"),
+            (1, 0, None, Pattern::Whole, "whole files"),
         ] {
+            let pool = pool.map(str::to_owned);
+            let component =
+                ComponentGeometry { start: 0, end: u64::MAX, stripe_bytes, stripe_count, pool, pattern };
             assert_eq!(striping_of(&component), words);
         }
     }

@@ -132,9 +132,6 @@ impl Summer<'_> {
             Err(error) => return self.unreadable(section, &error),
         };
         let own = file_system.own_target().id;
-        // The own target stands in for empty files that have no place yet; that does not make it a target of
-        // the tree.
-        let is_seen = |(id, bytes): &(TargetId, u64)| *bytes > 0 || *id != own;
         let mut sums = Sums::default();
         for file in files {
             let size = file.size();
@@ -143,8 +140,13 @@ impl Summer<'_> {
             sums.released_count += u64::from(found.is_released);
             if !found.is_released {
                 let bytes = found.layout.bytes_per_target(0..size);
-                let places = found.layout.targets().iter().copied().zip(bytes);
-                places.filter(is_seen).for_each(|(id, bytes)| sums.place(id, bytes));
+                for (&id, bytes) in found.layout.targets().iter().zip(bytes) {
+                    // The own target stands in for empty files that have no place yet; that does not make
+                    // it a target of the tree.
+                    if bytes > 0 || id != own {
+                        sums.place(id, bytes);
+                    }
+                }
             }
             if let Some(problem) = found.problem {
                 sums.problem_count += 1;

@@ -67,22 +67,21 @@ impl Watch {
         let Progress { limiter, to_read, to_send, to_write, .. } = self.progress;
         let found = grouped(self.progress.entries_found);
         let scan = if self.progress.scan_done { "all found" } else { "found so far" };
-        let row = |stage, name, meter| stage_row(name, meter, limiter == stage, width);
-        let queue = |what, fill| has_queues.then(|| queue_row(what, fill, width));
         let scan_row =
             Line::from(format!("{}{:<NAME$}{found} entries, {scan}", mark(limiter == Limiter::Scan), "scan"));
         let title = format!("stages  {}", self.way);
-        let rows = [
-            has_queues.then(|| heading(&title)),
-            Some(scan_row.style(loud(limiter == Limiter::Scan))),
-            queue("to read", to_read),
-            Some(row(Limiter::SourceStorage, "read", &self.read)),
-            queue("to send", to_send),
-            Some(row(Limiter::Network, "network", &self.sent)),
-            queue("to write", to_write),
-            Some(row(Limiter::SinkStorage, "write", &self.written)),
-        ];
-        rows.into_iter().flatten().collect()
+        let mut rows = Vec::new();
+        rows.extend(has_queues.then(|| heading(&title)));
+        rows.push(scan_row.style(loud(limiter == Limiter::Scan)));
+        for (what, fill, stage, name, meter) in [
+            ("to read", to_read, Limiter::SourceStorage, "read", &self.read),
+            ("to send", to_send, Limiter::Network, "network", &self.sent),
+            ("to write", to_write, Limiter::SinkStorage, "write", &self.written),
+        ] {
+            rows.extend(has_queues.then(|| queue_row(what, fill, width)));
+            rows.push(stage_row(name, meter, limiter == stage, width));
+        }
+        rows
     }
 
     /// Returns the other panels, the most important first.
@@ -91,22 +90,22 @@ impl Watch {
         let files = self.files.iter().map(|file| file_row(file, width));
         let lanes = self.lanes.iter().enumerate().map(|(number, lane)| lane_row(number, lane));
         let said = self.messages.iter().rev().map(|text| Line::from(format!("  {text}")));
-        let titled = |title: &str, rows: Vec<Line<'static>>| match rows.is_empty() {
-            true => rows,
-            false => [heading(title)].into_iter().chain(rows).collect(),
-        };
-        let others = [
-            titled("large files on their way, the longest first", files.collect()),
-            titled("lanes of the source", lanes.collect()),
-            titled("said, the latest first", said.collect()),
+        let others: [(&str, Vec<Line<'static>>); 3] = [
+            ("large files on their way, the longest first", files.collect()),
+            ("lanes of the source", lanes.collect()),
+            ("said, the latest first", said.collect()),
         ];
+        let others = others.into_iter().map(|(title, rows)| {
+            if rows.is_empty() { rows } else { [heading(title)].into_iter().chain(rows).collect() }
+        });
         targets.chain(others).collect()
     }
 
     fn foot(&self) -> Line<'static> {
-        let words = match self.is_ending {
-            true => "ending: what is complete stays (again: at once)",
-            false => "q ends; what is complete stays, and the same command goes on",
+        let words = if self.is_ending {
+            "ending: what is complete stays (again: at once)"
+        } else {
+            "q ends; what is complete stays, and the same command goes on"
         };
         Line::from(words).style(Style::new().add_modifier(Modifier::DIM))
     }
@@ -228,8 +227,8 @@ fn bar(part: f64, width: usize) -> String {
 fn curve(meter: &Meter, width: usize) -> String {
     let shown = meter.past.iter().skip(meter.past.len().saturating_sub(width));
     let highest = shown.clone().copied().max().unwrap_or(0).max(1) as f64;
-    let height = |rate: &u64| (*rate as f64 / highest * (HEIGHTS.len() - 1) as f64).round() as usize;
-    shown.map(|rate| HEIGHTS[height(rate).min(HEIGHTS.len() - 1)]).collect()
+    let top = HEIGHTS.len() - 1;
+    shown.map(|rate| HEIGHTS[((*rate as f64 / highest * top as f64).round() as usize).min(top)]).collect()
 }
 
 fn heading(words: &str) -> Line<'static> {
@@ -269,8 +268,9 @@ mod tests {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal.draw(|frame| frame.render_widget(watch, frame.area())).unwrap();
         let buffer = terminal.backend().buffer();
-        let row = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>().trim_end().to_owned();
-        (0..height).map(row).collect()
+        (0..height)
+            .map(|y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>().trim_end().to_owned())
+            .collect()
     }
 
     #[test]

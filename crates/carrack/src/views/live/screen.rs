@@ -87,9 +87,13 @@ mod tests {
 
     #[test]
     fn two_keys_end_it() {
-        let key = |code, modifiers| ends(KeyEvent::new(code, modifiers));
-        assert!(key(KeyCode::Char('q'), KeyModifiers::NONE));
-        assert!(key(KeyCode::Char('c'), KeyModifiers::CONTROL));
-        assert!(!key(KeyCode::Char('c'), KeyModifiers::NONE) && !key(KeyCode::Esc, KeyModifiers::NONE));
+        for (code, modifiers, is_end) in [
+            (KeyCode::Char('q'), KeyModifiers::NONE, true),
+            (KeyCode::Char('c'), KeyModifiers::CONTROL, true),
+            (KeyCode::Char('c'), KeyModifiers::NONE, false),
+            (KeyCode::Esc, KeyModifiers::NONE, false),
+        ] {
+            assert_eq!(ends(KeyEvent::new(code, modifiers)), is_end, "{code:?} {modifiers:?}");
+        }
     }
 }

@@ -209,13 +209,13 @@ pub mod tests {
     }
 
     fn targets(second: u64) -> Event {
-        let target = |number: u64| TargetReport {
+        let targets = (0..24).map(|number: u64| TargetReport {
             label: format!("OST{number:04}"),
             bytes: second * (number << 20),
             is_avoided: number == 3,
             ..TargetReport::default()
-        };
-        Event::Targets { side: Side::Source, targets: (0..24).map(target).collect() }
+        });
+        Event::Targets { side: Side::Source, targets: targets.collect() }
     }
 
     fn source(second: u64) -> Event {
@@ -225,20 +225,23 @@ pub mod tests {
             readers: 4,
             ..LaneReport::default()
         };
-        let file = |number: u64| FileReport {
+        let open = (0..10).map(|number: u64| FileReport {
             path: format!("tree/run{number}/big\x07.dat").into_bytes().into(),
             bytes: 4 << 30,
             bytes_done: 1 << 30,
             open_ms: 61_000 - 1_000 * number,
-        };
-        let open = (0..10).map(file).collect();
-        Event::Source(SourceReport { lanes: vec![lane; 2], open, ..SourceReport::default() })
+        });
+        let (lanes, open) = (vec![lane; 2], open.collect());
+        Event::Source(SourceReport { lanes, open, ..SourceReport::default() })
+    }
+
+    fn near(meter: &Meter, mib: f64) -> bool {
+        (meter.per_s / 1_048_576.0 / mib - 1.0).abs() < 0.01
     }
 
     #[test]
     fn rates_come_from_counters() {
         let watch = busy();
-        let near = |meter: &Meter, mib: f64| (meter.per_s / 1_048_576.0 / mib - 1.0).abs() < 0.01;
         assert!(near(&watch.written, 100.0) && near(&watch.read, 110.0), "{:?}", watch.written);
         assert_eq!(watch.written.past, [100 << 20, 100 << 20]);
         assert!(near(&watch.lanes[1].meter, 50.0) && near(&watch.ends[0].targets[20].meter, 20.0));

@@ -80,12 +80,12 @@ impl Bins {
                 *amount += per_s * (end_s.min(right_s) - start_s.max(left_s)).max(0.0);
             }
         }
-        let bin = |(column, amount): (usize, f64)| Bin {
+        let bins = columns.into_iter().enumerate().map(|(column, amount)| Bin {
             start_s: column as f64 * step_s,
             end_s: (column + 1) as f64 * step_s,
             per_s: amount / step_s,
-        };
-        columns.into_iter().enumerate().map(bin).collect()
+        });
+        bins.collect()
     }
 }
 

@@ -89,15 +89,13 @@ impl Plot {
 
     /// Draws a point in the middle of each bin; a level line if there is a single bin.
     fn curve(&mut self, bins: &Bins, colour: &str, width: f64) {
-        let point = |at_s, bin: &Bin| Point { x: self.x(at_s), y: self.y(bin.per_s) };
         let all: Vec<Bin> = bins.iter().collect();
         let (Some(first), Some(last)) = (all.first(), all.last()) else { return };
-        let middles = all.iter().map(|bin| point((bin.start_s + bin.end_s) / 2.0, bin));
-        let places: Vec<Point> = [point(first.start_s, first)]
-            .into_iter()
-            .chain(middles)
-            .chain([point(last.end_s, last)])
-            .collect();
+        let middles = all.iter().map(|bin| ((bin.start_s + bin.end_s) / 2.0, bin.per_s));
+        let ends = [(first.start_s, first.per_s), (last.end_s, last.per_s)];
+        let places = [ends[0]].into_iter().chain(middles).chain([ends[1]]);
+        let places: Vec<Point> =
+            places.map(|(at_s, per_s)| Point { x: self.x(at_s), y: self.y(per_s) }).collect();
         self.canvas.line(&places, colour, width);
     }
 
@@ -115,15 +113,11 @@ impl Plot {
             .iter()
             .map(|(limiter, bins)| (*limiter, bins.in_columns(self.end_s, COLUMNS)))
             .collect();
-        let most = |column: usize| {
+        cells(&mut self.canvas, at, 14.0, |column| {
             let shares = columns.iter().map(|(limiter, bins)| (*limiter, bins[column].per_s));
             let most =
                 shares.filter(|(_, share)| *share > 0.0).max_by(|one, other| one.1.total_cmp(&other.1));
-            most.map_or((GRID, 0), |(limiter, _)| (colour_of(limiter), 1))
-        };
-        cells(&mut self.canvas, at, 14.0, |column| {
-            let (colour, shade) = most(column);
-            (colour, f64::from(shade))
+            most.map_or((GRID, 0.0), |(limiter, _)| (colour_of(limiter), 1.0))
         });
         let shares = record.limited.iter().filter(|(limiter, _)| *limiter != Limiter::Unknown);
         for (nth, (limiter, bins)) in shares.enumerate() {
@@ -142,11 +136,10 @@ pub fn heat(rows: &[(&str, &Bins)], end_s: f64, label: &str) -> String {
     for (nth, ((name, _), bins)) in rows.iter().zip(&columns).enumerate() {
         let at = Point { x: LEFT, y: 8.0 + 18.0 * nth as f64 };
         canvas.words(Point { x: 4.0, y: at.y + 11.0 }, TEXT, &shortened(name));
-        let shade = |column: usize| match highest > 0.0 {
-            true => (bins[column].per_s / highest * SHADES).ceil() / SHADES,
-            false => 0.0,
-        };
-        cells(&mut canvas, at, 15.0, |column| (HEAT, shade(column)));
+        cells(&mut canvas, at, 15.0, |column| {
+            let part = if highest > 0.0 { bins[column].per_s / highest } else { 0.0 };
+            (HEAT, (part * SHADES).ceil() / SHADES)
+        });
     }
     times(&mut canvas, end_s, 8.0, 18.0 * rows.len() as f64);
     let darkest = format!("darkest: {}", rate(highest as u64));

@@ -151,8 +151,8 @@ impl Record {
     }
 
     fn source(&mut self, report: &SourceReport, at_s: f64) {
-        let lane = || Lane { series: Series::since(self.began_s), ..Lane::default() };
-        self.lanes.resize_with(self.lanes.len().max(report.lanes.len()), lane);
+        let count = self.lanes.len().max(report.lanes.len());
+        self.lanes.resize_with(count, || Lane { series: Series::since(self.began_s), ..Lane::default() });
         for (lane, told) in self.lanes.iter_mut().zip(&report.lanes) {
             lane.series.stands(told.bytes_sent, at_s);
             lane.report = *told;
@@ -187,14 +187,13 @@ mod tests {
     #[test]
     fn sessions_add_up() {
         let mut record = Record::default();
-        let at =
-            |bytes_moved, limiter| Event::Progress(Progress { bytes_moved, limiter, ..Progress::default() });
         let connected =
             Event::Connected { streams: 1, lanes: 1, transport: "tcp", protection: None, cipher: None };
-        record.add(&connected, 1.0);
-        record.add(&at(100, Limiter::Network), 2.0);
-        record.add(&connected, 8.0);
-        record.add(&at(300, Limiter::Network), 9.0);
+        for (began_s, bytes_moved) in [(1.0, 100), (8.0, 300)] {
+            let progress = Progress { bytes_moved, limiter: Limiter::Network, ..Progress::default() };
+            record.add(&connected, began_s);
+            record.add(&Event::Progress(progress), began_s + 1.0);
+        }
         assert_eq!(record.written.bins.total(), 400.0);
         let limited: Vec<_> = record.limited.iter().map(|(limiter, bins)| (*limiter, bins.total())).collect();
         assert_eq!(limited, [(Limiter::Network, 2.0)]);

@@ -34,9 +34,10 @@ impl Pace {
             return;
         }
         let weight = if self.is_known { 1.0 - (-seconds / SMOOTHING_S).exp() } else { 1.0 };
-        let blend = |old: f64, count: u64| old + weight * (count as f64 / seconds - old);
-        self.bytes_per_s = blend(self.bytes_per_s, progress.bytes_done.saturating_sub(bytes));
-        self.entries_per_s = blend(self.entries_per_s, progress.entries_done.saturating_sub(entries));
+        let bytes_per_s = progress.bytes_done.saturating_sub(bytes) as f64 / seconds;
+        let entries_per_s = progress.entries_done.saturating_sub(entries) as f64 / seconds;
+        self.bytes_per_s += weight * (bytes_per_s - self.bytes_per_s);
+        self.entries_per_s += weight * (entries_per_s - self.entries_per_s);
         self.is_known = self.is_known || progress.entries_done + progress.bytes_done > 0;
         self.last = Some((elapsed, progress.bytes_done, progress.entries_done));
     }
@@ -61,12 +62,13 @@ fn seconds_for(count: u64, per_s: f64) -> Option<u64> {
 
 /// Returns the line without the bar, the most important first: a narrow terminal cuts off its end.
 pub fn text(progress: &Progress, pace: &Pace) -> String {
-    let of = |done: String, found: String| match progress.scan_done {
-        true => format!("{done}/{found}"),
-        false => format!("{done} of {found}+"),
-    };
-    let bytes = of(size::show(progress.bytes_done), size::show(progress.bytes_found));
-    let entries = of(grouped(progress.entries_done), grouped(progress.entries_found));
+    let counts = [
+        (size::show(progress.bytes_done), size::show(progress.bytes_found)),
+        (grouped(progress.entries_done), grouped(progress.entries_found)),
+    ];
+    let [bytes, entries] = counts.map(|(done, found)| {
+        if progress.scan_done { format!("{done}/{found}") } else { format!("{done} of {found}+") }
+    });
     let rate = rate(pace.bytes_per_s as u64);
     let mut text = format!("{bytes}, {rate}, {}", left(progress, pace));
     if progress.limiter != Limiter::Unknown {

@@ -2,7 +2,7 @@
 //! protection of the data.
 
 use carrack_model::limits::FAILURES_LISTED_MAX;
-use carrack_model::{Arrival, Checksum, Nesting, Protection, Summary, escape};
+use carrack_model::{Checksum, Nesting, Protection, Summary, escape};
 
 use super::Ending;
 use crate::exit::{End, Exit};
@@ -59,14 +59,15 @@ fn copied(ending: &Ending) -> String {
 
 /// Returns the destination, if it is known.
 fn to(ending: &Ending) -> String {
-    let words = |destination: &Vec<u8>| format!(" to {}", escape(destination));
-    ending.destination.as_ref().map(words).unwrap_or_default()
+    let destination = ending.destination.as_ref();
+    destination.map(|destination| format!(" to {}", escape(destination))).unwrap_or_default()
 }
 
 /// Returns a hint if the same command would copy to another place the next time.
 fn nesting_line(ending: &Ending) -> Option<String> {
-    let is_next = |arrival: &Arrival| arrival.nesting == Nesting::NextTime;
-    let made = ending.destination.as_ref().filter(|_| ending.tally.arrival.as_ref().is_some_and(is_next))?;
+    let arrival = ending.tally.arrival.as_ref();
+    let is_next = arrival.is_some_and(|arrival| arrival.nesting == Nesting::NextTime);
+    let made = ending.destination.as_ref().filter(|_| is_next)?;
     (ending.exit == Exit::Complete && !ending.dry_run).then(|| {
         let made = escape(made);
         format!("hint: run again, this command would copy into {made}; with -T it goes to {made} each time")
@@ -124,9 +125,10 @@ fn failed(ending: &Ending) -> String {
         }
         _ => String::new(),
     };
-    match kinds.is_empty() {
-        true => format!("{failed} failed"),
-        false => format!("{failed} failed ({}{listed})", kinds.join(", ")),
+    if kinds.is_empty() {
+        format!("{failed} failed")
+    } else {
+        format!("{failed} failed ({}{listed})", kinds.join(", "))
     }
 }
 
@@ -186,7 +188,7 @@ fn manifest_line(ending: &Ending) -> Option<String> {
 pub mod tests {
     use std::time::Duration;
 
-    use carrack_model::{EntryFailure, Event, FailureKind};
+    use carrack_model::{Arrival, EntryFailure, Event, FailureKind};
 
     use carrack_model::Cipher;
 

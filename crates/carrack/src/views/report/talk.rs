@@ -50,10 +50,9 @@ impl<W: Write + Send> TalkView<W> {
     /// Writes a line. An error on stderr can't be reported and is ignored.
     fn say(&mut self, line: &str) {
         let out = &mut self.out;
-        let mut write = || drop(writeln!(out, "{line}"));
         match &self.bar {
-            Some(bar) => bar.above(write),
-            None => write(),
+            Some(bar) => bar.above(|| drop(writeln!(out, "{line}"))),
+            None => drop(writeln!(out, "{line}")),
         }
     }
 

@@ -47,9 +47,8 @@ fn time(us: u64) -> String {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_line_for_each_target() {
-        let target = |label: &str| TargetReport {
+    fn target(label: &str) -> TargetReport {
+        TargetReport {
             label: label.into(),
             bytes: 3 << 20,
             normal_us: 64_000,
@@ -57,7 +56,11 @@ mod tests {
             limit: 8,
             avoided_count: 2,
             ..TargetReport::default()
-        };
+        }
+    }
+
+    #[test]
+    fn a_line_for_each_target() {
         assert!(lines(Side::Source, &[]).is_empty());
         let table = lines(Side::Source, &[target("OST0001"), target("a\x1b")]);
         assert_eq!(table.len(), 3);

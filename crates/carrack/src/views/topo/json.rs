@@ -118,7 +118,7 @@ impl<'a> Whole<'a> {
             Origin::Synthetic(text) => ("synthetic", Some(text.as_str())),
         };
         let nodes = 0..topology.nodes.len();
-        let row = |from| nodes.clone().map(|to| costs.memory(from, to)).collect();
+        let memory = nodes.clone().map(|from| nodes.clone().map(|to| costs.memory(from, to)).collect());
         Whole {
             origin,
             name,
@@ -127,7 +127,7 @@ impl<'a> Whole<'a> {
             cores: topology.cores.iter().map(|core| CoreJson::of(core, topology)).collect(),
             devices: topology.devices.iter().map(|device| DeviceJson::of(device, topology)).collect(),
             distances: (!topology.distances.is_empty()).then_some(&topology.distances),
-            costs: CostsJson { origin: costs.origin(), memory: nodes.clone().map(row).collect() },
+            costs: CostsJson { origin: costs.origin(), memory: memory.collect() },
             measured: measured.as_ref().map(|measured| MeasuredJson {
                 mb_per_s: &measured.mb_per_s,
                 latency_ns: &measured.latency_ns,

@@ -35,11 +35,11 @@ impl Measured {
     pub fn here(topology: &Topology) -> Result<Measured, Trouble> {
         let readers: Vec<usize> =
             (0..topology.nodes.len()).filter(|&node| topology.has_cores(node)).collect();
-        let cpus_of = |&node: &usize| -> CpuSet {
+        let cpu_sets = readers.iter().map(|&node| {
             let cores = topology.cores.iter().filter(|core| core.node == node);
             cores.flat_map(|core| core.cpus.iter()).collect()
-        };
-        let cpu_sets: Vec<CpuSet> = readers.iter().map(cpus_of).collect();
+        });
+        let cpu_sets: Vec<CpuSet> = cpu_sets.collect();
         let nodes: Vec<u32> = topology.nodes.iter().map(|node| node.id).collect();
         let matrix =
             measure_memory(&cpu_sets, &nodes).map_err(|error| Trouble::new(format!("measuring: {error}")))?;
@@ -58,13 +58,12 @@ impl Measured {
 
     /// Returns the table of N5; kinds that the machine does not have are left out.
     pub fn ways(&self, topology: &Topology) -> Vec<Way> {
-        let kind = |from: usize, to: usize| match (from == to, topology.same_socket(from, to)) {
-            (true, _) => "local",
-            (false, true) => "same socket",
-            (false, false) => "other socket",
-        };
-        let names = ["local", "same socket", "other socket"];
-        names.into_iter().filter_map(|name| self.way(name, |from, to| kind(from, to) == name)).collect()
+        let ways = [
+            self.way("local", |from, to| from == to),
+            self.way("same socket", |from, to| from != to && topology.same_socket(from, to)),
+            self.way("other socket", |from, to| from != to && !topology.same_socket(from, to)),
+        ];
+        ways.into_iter().flatten().collect()
     }
 
     fn way(&self, name: &'static str, is_meant: impl Fn(usize, usize) -> bool) -> Option<Way> {
@@ -77,12 +76,12 @@ impl Measured {
             .filter(|(from, to, ..)| is_meant(*from, *to))
             .map(|(_, _, rate, latency)| (rate, latency))
             .collect();
-        let mean = |sum: f64| sum / meant.len() as f64;
+        let count = meant.len() as f64;
         (!meant.is_empty()).then(|| Way {
             name,
             pairs: meant.len(),
-            mb_per_s: mean(meant.iter().map(|(rate, _)| rate).sum()),
-            latency_ns: mean(meant.iter().map(|(_, latency)| latency).sum()),
+            mb_per_s: meant.iter().map(|(rate, _)| rate).sum::<f64>() / count,
+            latency_ns: meant.iter().map(|(_, latency)| latency).sum::<f64>() / count,
         })
     }
 }

@@ -57,8 +57,8 @@ pub fn by_core<'a>(topology: &Topology, placement: &'a Placement) -> Vec<Vec<Occ
     let lanes = placement.lanes.iter().enumerate();
     for occupant in lanes.flat_map(|(lane, placement)| of_lane(lane, placement)) {
         let cpus = &occupant.seat.cpus;
-        let is_here = |core: &carrack_machine::Core| !cpus.is_empty() && cpus.is_subset(&core.cpus);
-        if let Some(core) = topology.cores.iter().position(is_here) {
+        let core = topology.cores.iter().position(|core| !cpus.is_empty() && cpus.is_subset(&core.cpus));
+        if let Some(core) = core {
             cores[core].push(occupant);
         }
     }

@@ -94,17 +94,12 @@ impl Drawing<'_> {
 
     fn tiles(&self, socket: usize) -> Vec<Tile> {
         let topology = &self.report.topology;
-        let tile = |node: usize| {
-            let is_here = |core: &&carrack_machine::Core| core.socket == socket && core.node == node;
-            let cores = topology
-                .cores
-                .iter()
-                .enumerate()
-                .filter(|(_, core)| is_here(core))
-                .map(|(position, _)| position);
+        let tiles = (0..topology.nodes.len()).map(|node| {
+            let cores = topology.cores.iter().enumerate();
+            let cores = cores.filter(|(_, core)| core.socket == socket && core.node == node);
+            let cores = cores.map(|(position, _)| position);
             self.tile(node, topology.nodes[node].socket == socket, cores.collect())
-        };
-        let tiles = (0..topology.nodes.len()).map(tile);
+        });
         tiles.filter(|tile| tile.has_memory || !tile.cores.is_empty()).collect()
     }
 
@@ -160,9 +155,10 @@ impl Drawing<'_> {
 
     fn node(&mut self, tile: &Tile, area: Area) {
         self.canvas.area(area, panel(PAPER), "");
-        let text = match tile.has_memory {
-            true => self.node_text(tile.node),
-            false => format!("next to node {}", self.report.topology.nodes[tile.node].id),
+        let text = if tile.has_memory {
+            self.node_text(tile.node)
+        } else {
+            format!("next to node {}", self.report.topology.nodes[tile.node].id)
         };
         self.canvas.words(area.at.moved(GAP, 15.0), TEXT, &text);
         let mut at = area.at.moved(GAP, HEAD_HEIGHT + 2.0);
@@ -269,12 +265,11 @@ impl Drawing<'_> {
     }
 
     fn lane_text(&self, lane: usize, placement: &LanePlacement) -> String {
-        let place = match placement.memory.is_empty() {
-            true => "not bound".to_owned(),
-            false => {
-                let socket = self.report.topology.sockets[placement.socket].id;
-                format!("socket {socket}, buffer on {}", placement.memory)
-            }
+        let place = if placement.memory.is_empty() {
+            "not bound".to_owned()
+        } else {
+            let socket = self.report.topology.sockets[placement.socket].id;
+            format!("socket {socket}, buffer on {}", placement.memory)
         };
         let nic = placement.nic.iter().map(|nic| format!(", NIC {nic}"));
         let disks = placement.disks.iter().map(|disk| format!(", {disk}"));
@@ -317,9 +312,8 @@ fn look_of(occupants: &[Occupant<'_>]) -> (Look<'static>, &'static str) {
 
 /// Returns "C", "M", "CM", "3" or "C+3".
 fn label_of(occupants: &[Occupant<'_>]) -> String {
-    let has = |role: Role| occupants.iter().any(|who| who.role == role);
-    let comm = if has(Role::Comm) { "C" } else { "" };
-    let master = if has(Role::Master) { "M" } else { "" };
+    let [comm, master] = [(Role::Comm, "C"), (Role::Master, "M")]
+        .map(|(role, letter)| if occupants.iter().any(|who| who.role == role) { letter } else { "" });
     let io = occupants.iter().filter(|who| who.role == Role::Io).count();
     match (comm.len() + master.len(), io) {
         (_, 0) => format!("{comm}{master}"),

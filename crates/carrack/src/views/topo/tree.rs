@@ -127,14 +127,14 @@ impl Report {
         writeln!(out, "\ncost of memory, from a node's cores ({source})")?;
         let mut table = Table::new(&format!("<{}", ">".repeat(nodes.len())));
         let names: Vec<String> = nodes.iter().map(|node| format!("node {}", node.id)).collect();
-        let mut add = |name: &str, cells: &[String]| {
-            let cells = cells.iter().map(|cell| cell as &dyn Display);
-            table.row(&iter::once(&name as &dyn Display).chain(cells).collect::<Vec<_>>());
-        };
-        add("", &names);
-        for (from, name) in names.iter().enumerate().filter(|(from, _)| self.topology.has_cores(*from)) {
+        let mut rows = vec![(String::new(), names.clone())];
+        for (from, name) in names.into_iter().enumerate().filter(|(from, _)| self.topology.has_cores(*from)) {
             let costs = (0..nodes.len()).map(|to| format!("{:.2}", self.costs.memory(from, to)));
-            add(name, &costs.collect::<Vec<_>>());
+            rows.push((name, costs.collect()));
+        }
+        for (name, cells) in &rows {
+            let cells = cells.iter().map(|cell| cell as &dyn Display);
+            table.row(&iter::once(name as &dyn Display).chain(cells).collect::<Vec<_>>());
         }
         table.write("  ", out)
     }
@@ -187,8 +187,11 @@ impl Report {
 
 fn by_role(lane: usize, placement: &LanePlacement) -> Vec<(Role, Vec<Occupant<'_>>)> {
     let roles = [Role::Comm, Role::Master, Role::Io];
-    let of_role = |role| occupants::of_lane(lane, placement).filter(move |occupant| occupant.role == role);
-    roles.into_iter().map(|role| (role, of_role(role).collect())).collect()
+    let roles = roles.map(|role| {
+        let occupants = occupants::of_lane(lane, placement);
+        (role, occupants.filter(|occupant| occupant.role == role).collect())
+    });
+    roles.into()
 }
 
 /// Returns the CPUs in the order of the threads, and the range of their costs.

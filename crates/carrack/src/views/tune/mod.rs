@@ -193,10 +193,6 @@ struct PointJson {
 
 fn whole(known: &Known) -> Whole<'_> {
     let (workload, record) = (&known.workload, &known.record);
-    let curve = |knob: Knob| {
-        let points = record.curves[knob].iter();
-        points.map(|point| point_json(point, is_present(record, knob, point))).collect()
-    };
     Whole {
         source: &workload.source,
         sink: &workload.sink,
@@ -205,7 +201,10 @@ fn whole(known: &Known) -> Whole<'_> {
         settled: record.is_settled,
         bytes_per_s: record.bytes_per_s,
         values: record.values,
-        curves: PerKnob::from_fn(curve),
+        curves: PerKnob::from_fn(|knob| {
+            let points = record.curves[knob].iter();
+            points.map(|point| point_json(point, is_present(record, knob, point))).collect()
+        }),
     }
 }
 

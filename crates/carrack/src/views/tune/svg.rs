@@ -130,14 +130,14 @@ impl<'a> Panel<'a> {
         }
     }
 
+    fn place(&self, point: &CurvePoint) -> Point {
+        Point { x: self.x(point.value), y: self.y(point.bytes_per_s()) }
+    }
+
     /// Draws a line through the current points; outdated ones are dots without it.
     fn curve(&mut self) {
-        let place = |panel: &Panel<'_>, point: &CurvePoint| Point {
-            x: panel.x(point.value),
-            y: panel.y(point.bytes_per_s()),
-        };
         let current = self.points().iter().filter(|point| point.is_current);
-        let line: Vec<Point> = current.map(|point| place(self, point)).collect();
+        let line: Vec<Point> = current.map(|point| self.place(point)).collect();
         self.canvas.line(&line, MEASURED, 1.6);
         for point in self.points() {
             let is_present = is_present(&self.known.record, self.knob, point);
@@ -146,7 +146,7 @@ impl<'a> Panel<'a> {
                 (false, true) => (MEASURED, 4.0),
                 (false, false) => (GRID, 4.0),
             };
-            let at = place(self, point);
+            let at = self.place(point);
             if let Some(deviation) = deviation(point) {
                 let ends = [point.bytes_per_s() - deviation, point.bytes_per_s() + deviation];
                 let ends = ends.map(|rate| Point { x: at.x, y: self.y(rate) });
