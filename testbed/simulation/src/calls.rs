@@ -140,7 +140,6 @@ pub fn open(dirfd: i32, path: &[u8], flags: i32, mode: u32, rules: WalkRules) ->
     }
     let kind = Kind::Node {
         node,
-        is_path,
         reads: access != libc::O_WRONLY && !is_path,
         writes: access != libc::O_RDONLY && !is_path,
         listed: None,
@@ -283,7 +282,7 @@ pub fn receive(fd: i32, buffer: &mut [u8], flags: i32) -> Answer {
             return if got > 0 { Ok(got as i64) } else { Err(libc::EAGAIN) };
         }
         let deadline = timeout.map(|timeout| begun + timeout);
-        if !scheduler::wait(WaitFor::Events(vec![(fd, libc::POLLIN)]), deadline) {
+        if !scheduler::wait(WaitFor::Bytes(input), deadline) {
             return if got > 0 { Ok(got as i64) } else { Err(libc::EAGAIN) };
         }
     }
@@ -304,7 +303,7 @@ pub fn send(fd: i32, parts: &[&[u8]], flags: i32) -> Answer {
         let is_nonblocking = description.is_nonblocking || flags & libc::MSG_DONTWAIT != 0;
         let timeout = description.send_timeout;
         let pipe = &mut world.descriptors.pipes[output];
-        if pipe.is_reset || (pipe.readers == 0 && !pipe.is_silent) {
+        if pipe.is_reset || pipe.is_abandoned(now) {
             return Err(if pipe.is_network { libc::ECONNRESET } else { libc::EPIPE });
         }
         let most = world.faults.shortened_stream(&mut world.chance, total - sent);
@@ -336,11 +335,11 @@ pub fn send(fd: i32, parts: &[&[u8]], flags: i32) -> Answer {
         if is_nonblocking {
             return Err(libc::EAGAIN);
         }
-        if pipe.writable() {
+        if pipe.writable(now) {
             continue;
         }
         let deadline = timeout.map(|timeout| begun + timeout);
-        if !scheduler::wait(WaitFor::Events(vec![(fd, libc::POLLOUT)]), deadline) {
+        if !scheduler::wait(WaitFor::Room(output), deadline) {
             return if sent > 0 { Ok(sent as i64) } else { Err(libc::EAGAIN) };
         }
     }
@@ -390,7 +389,8 @@ pub fn poll(fds: &mut [libc::pollfd], timeout_ns: Option<u64>) -> Answer {
 /// Closes a descriptor.
 pub fn close(fd: i32) -> Answer {
     begin(Call::Close);
-    world().descriptors.close(fd)?;
+    let world = world();
+    world.descriptors.close(fd, world.now)?;
     Ok(0)
 }
 

@@ -19,8 +19,6 @@ pub enum Kind {
     Node {
         /// Which.
         node: NodeRef,
-        /// `O_PATH`: only a place in the tree.
-        is_path: bool,
         /// Open for reading.
         reads: bool,
         /// Open for writing.
@@ -151,7 +149,7 @@ impl Descriptors {
     }
 
     /// Closes a descriptor.
-    pub fn close(&mut self, fd: i32) -> Result<(), i32> {
+    pub fn close(&mut self, fd: i32, now: u64) -> Result<(), i32> {
         let (index, _) = self.open.remove(&fd).ok_or(libc::EBADF)?;
         let Some(description) = &mut self.descriptions[index] else { return Ok(()) };
         description.references -= 1;
@@ -159,10 +157,10 @@ impl Descriptors {
             return Ok(());
         }
         match self.descriptions[index].take().map(|description| description.kind) {
-            Some(Kind::Stream { input, output }) => self.leave(input, output),
+            Some(Kind::Stream { input, output }) => self.leave(input, output, now),
             Some(Kind::Listener { waiting, .. }) => {
                 for (input, output) in waiting {
-                    self.leave(Some(input), Some(output));
+                    self.leave(Some(input), Some(output), now);
                 }
             }
             _ => {}
@@ -170,9 +168,11 @@ impl Descriptors {
         Ok(())
     }
 
-    fn leave(&mut self, input: Option<PipeId>, output: Option<PipeId>) {
+    fn leave(&mut self, input: Option<PipeId>, output: Option<PipeId>, now: u64) {
         if let Some(input) = input {
-            self.pipes[input].readers -= 1;
+            let pipe = &mut self.pipes[input];
+            pipe.readers -= 1;
+            pipe.readers_left_at = now + pipe.delay_ns;
         }
         if let Some(output) = output {
             self.pipes[output].writers = self.pipes[output].writers.saturating_sub(1);
@@ -180,9 +180,9 @@ impl Descriptors {
     }
 
     /// Closes everything that a process has.
-    pub fn close_all(&mut self, process: Process) {
+    pub fn close_all(&mut self, process: Process, now: u64) {
         for fd in self.of(process) {
-            let _ = self.close(fd);
+            let _ = self.close(fd, now);
         }
     }
 
@@ -272,18 +272,21 @@ impl Descriptors {
                     if pipe.is_reset {
                         found |= libc::POLLERR;
                     }
-                    is_half_closed = pipe.writers == 0 && !pipe.is_silent;
+                    is_half_closed = pipe.is_at_end() && !pipe.is_silent;
                 }
                 if let Some(output) = output {
                     let pipe = &self.pipes[*output];
-                    if pipe.writable() {
+                    if pipe.writable(now) {
                         found |= libc::POLLOUT;
                     }
-                    if pipe.is_reset || (pipe.readers == 0 && !pipe.is_silent && input.is_none()) {
+                    if pipe.readers == 0 && !pipe.is_silent && now < pipe.readers_left_at {
+                        next = next.min(pipe.readers_left_at);
+                    }
+                    if pipe.is_reset || (pipe.is_abandoned(now) && input.is_none()) {
                         found |= libc::POLLERR;
                     }
                 }
-                let is_taken = |output: &PipeId| self.pipes[*output].readers > 0;
+                let is_taken = |output: &PipeId| !self.pipes[*output].is_abandoned(now);
                 if is_half_closed && !output.as_ref().is_some_and(is_taken) {
                     found |= libc::POLLHUP;
                 }

@@ -30,6 +30,10 @@ pub enum WaitFor {
     Futex(usize),
     /// One of these events on one of these descriptors, as for `poll`.
     Events(Vec<(i32, i16)>),
+    /// Bytes from this pipe.
+    Bytes(usize),
+    /// Room in this pipe.
+    Room(usize),
     /// The lock of this open file.
     FileLock(usize),
     /// The end of this thread.

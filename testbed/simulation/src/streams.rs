@@ -22,6 +22,8 @@ pub struct Pipe {
     pub readers: u32,
     /// Open descriptions that write.
     pub writers: u32,
+    /// When the writers hear that nobody reads any more.
+    pub readers_left_at: u64,
     /// The connection was reset.
     pub is_reset: bool,
     /// Bytes vanish, and nothing arrives any more.
@@ -46,7 +48,8 @@ impl Pipe {
         self.is_reset || self.chunks.front().is_some_and(|chunk| chunk.arrives_at <= now) || self.is_at_end()
     }
 
-    fn is_at_end(&self) -> bool {
+    /// Nobody writes any more, and everything was read.
+    pub fn is_at_end(&self) -> bool {
         self.writers == 0 && self.chunks.is_empty()
     }
 
@@ -60,9 +63,14 @@ impl Pipe {
         self.capacity.saturating_sub(self.bytes)
     }
 
+    /// Writers know that nobody reads any more.
+    pub fn is_abandoned(&self, now: u64) -> bool {
+        self.readers == 0 && !self.is_silent && now >= self.readers_left_at
+    }
+
     /// A write does not wait.
-    pub fn writable(&self) -> bool {
-        self.is_reset || (self.readers == 0 && !self.is_silent) || self.room() > 0
+    pub fn writable(&self, now: u64) -> bool {
+        self.is_reset || self.is_abandoned(now) || self.room() > 0
     }
 
     /// Takes bytes, as many as there is room for.
@@ -70,7 +78,7 @@ impl Pipe {
         let count = data.len().min(self.room());
         self.bytes += count;
         // Bytes on a silent connection stay in the sender's buffer.
-        if !self.is_silent {
+        if count > 0 && !self.is_silent {
             let arrives_at = now + self.delay_ns;
             self.chunks.push_back(Chunk { arrives_at, data: data[..count].to_vec(), start: 0 });
         }

@@ -209,6 +209,15 @@ impl World {
                 }
                 (false, next)
             }
+            WaitFor::Bytes(pipe) => {
+                let pipe = &self.descriptors.pipes[*pipe];
+                (pipe.readable(self.now), pipe.next_arrival())
+            }
+            WaitFor::Room(pipe) => {
+                let pipe = &self.descriptors.pipes[*pipe];
+                let leaves = pipe.readers == 0 && !pipe.is_silent;
+                (pipe.writable(self.now), if leaves { pipe.readers_left_at } else { u64::MAX })
+            }
             WaitFor::FileLock(description) => (self.descriptors.can_lock(*description), u64::MAX),
             WaitFor::End(id) => (matches!(self.tasks[*id].state, State::Ended), u64::MAX),
             WaitFor::AllEnds => (self.live.len() == 1, u64::MAX),
@@ -297,6 +306,6 @@ pub fn kill(process: Process) {
         }
     }
     world.faults.killed.push(process);
-    world.descriptors.close_all(process);
+    world.descriptors.close_all(process, world.now);
     world.mapped.retain(|_, (_, owner)| *owner != process);
 }

@@ -9,6 +9,9 @@ use crate::world::world;
 /// Memory that the machine seems to have.
 const MEMORY_BYTES: u64 = 16 << 30;
 
+/// Mappings of this size and less are not counted: threads have their stacks for signals there.
+const STACK_BYTES_MAX: usize = 128 << 10;
+
 /// As in the C library, with the seed's numbers.
 ///
 /// # Safety
@@ -167,7 +170,7 @@ macro_rules! mapping {
                     [at as i64, length as i64, protection.into(), flags.into(), fd.into(), offset];
                 // SAFETY: the caller's arguments, unchanged.
                 let mapped = unsafe { kernel(libc::SYS_mmap, arguments) };
-                if let Some(_inside) = simulated().filter(|_| mapped != -1) {
+                if let Some(_inside) = simulated().filter(|_| mapped != -1 && length > STACK_BYTES_MAX) {
                     let world = world();
                     let process = world.process();
                     world.mapped.insert(mapped as usize, (length, process));

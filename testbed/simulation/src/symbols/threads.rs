@@ -295,6 +295,10 @@ pub unsafe extern "C" fn syscall(number: i64, a: i64, b: i64, c: i64, d: i64, e:
                 -1
             }
             libc::SYS_eventfd2 => super::sockets::eventfd(a as u32, b as c_int).into(),
+            libc::SYS_fchmod => super::files::fchmod(a as c_int, b as u32).into(),
+            libc::SYS_fchmodat => {
+                super::files::fchmodat(a as c_int, b as *const c_char, c as u32, 0).into()
+            }
             libc::SYS_syncfs => super::files::syncfs(a as c_int).into(),
             libc::SYS_preadv2 => {
                 super::files::preadv2(a as c_int, b as *const libc::iovec, c as c_int, d, f as c_int) as i64
