@@ -73,3 +73,8 @@ pub fn end() {
 pub fn peak_bytes() -> usize {
     PEAK.load(Relaxed)
 }
+
+/// Allocations until another thread may run.
+pub fn left() -> u64 {
+    LEFT.load(Relaxed)
+}

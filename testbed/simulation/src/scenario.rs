@@ -73,6 +73,12 @@ impl Scenario {
         let transfer = transfer(chance, way);
         let count = chance.pick(&[1, 1, 1, 2]);
         let sessions = (0..count).map(|_| faults(chance, way, &transfer)).collect();
+        let mut sessions: Vec<Faults> = sessions;
+        let magics = [magic(chance), magic(chance)];
+        if magics[1] == MEMORY {
+            // Nothing is durable in memory, and the engine does not try.
+            sessions.iter_mut().filter_map(|faults| faults.crash.as_mut()).for_each(|crash| crash.cuts_power = false);
+        }
         Scenario {
             way,
             tree,
@@ -84,7 +90,7 @@ impl Scenario {
             allocation_gap: chance.pick(&[0, 500, 100]),
             call_ns: chance.pick(&[500, 5_000, 100_000]),
             cpus: chance.pick(&[1, 2, 4, 8]),
-            magics: [magic(chance), magic(chance)],
+            magics,
             has_tmpfile: !chance.one_in(3),
             connection_bytes: chance.pick(&[16 << 10, 128 << 10, 1 << 20]),
             connection_delay_ns: chance.pick(&[0, 0, 50_000, 5_000_000, 80_000_000]),
@@ -93,9 +99,12 @@ impl Scenario {
     }
 }
 
+/// The type of a file system in memory.
+const MEMORY: i64 = 0x0102_1994;
+
 /// The number of a file system's type: ext4, tmpfs, NFS, FUSE.
 fn magic(chance: &mut Chance) -> i64 {
-    chance.pick(&[0xEF53, 0xEF53, 0x0102_1994, 0x6969, 0x6573_5546])
+    chance.pick(&[0xEF53, 0xEF53, MEMORY, 0x6969, 0x6573_5546])
 }
 
 fn noise(chance: &mut Chance, bytes: usize) -> Vec<u8> {

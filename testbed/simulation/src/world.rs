@@ -242,7 +242,7 @@ impl World {
         }
         let me = scheduler::me();
         self.tasks[me].last_call = call.name();
-        self.note(call.name(), me as i64, 0);
+        self.note(call.name(), me as i64, crate::memory::left() as i64);
     }
 
     /// A mutex of the whole program that a killed process held: each process would have its own.

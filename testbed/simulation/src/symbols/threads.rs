@@ -39,6 +39,32 @@ fn join() -> Join {
     *JOIN.get_or_init(|| unsafe { std::mem::transmute::<*mut c_void, Join>(original(c"pthread_join")) })
 }
 
+type Action = unsafe extern "C" fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
+
+/// As in the C library, but somebody else seems to handle SIGSEGV and SIGBUS: the standard library would keep a tree of all
+/// threads for them, by their addresses, which are not the same each time.
+///
+/// # Safety
+/// As in the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sigaction(
+    signal: c_int,
+    new: *const libc::sigaction,
+    old: *mut libc::sigaction,
+) -> c_int {
+    if matches!(signal, libc::SIGSEGV | libc::SIGBUS) {
+        // SAFETY: the caller's room, or null.
+        if let Some(old) = unsafe { old.as_mut() } {
+            // SAFETY: all fields are numbers.
+            *old = unsafe { std::mem::zeroed() };
+            old.sa_sigaction = libc::SIG_IGN;
+        }
+        return 0;
+    }
+    // SAFETY: the function's type, and the caller's arguments, unchanged.
+    unsafe { std::mem::transmute::<*mut c_void, Action>(original(c"sigaction"))(signal, new, old) }
+}
+
 /// Called when a thread ends, after the destructors of its own variables.
 fn farewell() -> libc::pthread_key_t {
     static KEY: OnceLock<libc::pthread_key_t> = OnceLock::new();
