@@ -260,10 +260,10 @@ fn choose(me: TaskId, avoid_me: bool) -> TaskId {
             world.note("run", id as i64, 0);
             return id;
         }
+        if world.free_abandoned_lock() {
+            continue;
+        }
         if next_time == u64::MAX {
-            if world.free_abandoned_lock() {
-                continue;
-            }
             let report = world.report_tasks();
             world.fail(&format!("deadlock: all threads wait, and no deadline is left\n{report}"));
         }

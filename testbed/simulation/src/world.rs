@@ -69,6 +69,8 @@ pub struct World {
     pub description: String,
     /// The part of the run, for people.
     pub stage: &'static str,
+    /// A process was killed, in this session or an earlier one.
+    pub has_killed: bool,
     /// The mask of new files.
     pub umask: u32,
     /// Bytes that may be under way on a connection.
@@ -128,6 +130,7 @@ impl World {
             random: Chance::new(seed ^ 0x5eed),
             description: String::new(),
             stage: "",
+            has_killed: false,
             umask: 0o022,
             connection_bytes: 256 << 10,
             connection_delay_ns: 0,
@@ -251,7 +254,7 @@ impl World {
             let (from, to) = crate::static_memory();
             (from..to).contains(&address)
         };
-        if self.faults.killed.is_empty() {
+        if !self.has_killed {
             return false;
         }
         for &id in &self.live {
@@ -306,6 +309,7 @@ pub fn kill(process: Process) {
         }
     }
     world.faults.killed.push(process);
+    world.has_killed = true;
     world.descriptors.close_all(process, world.now);
     world.mapped.retain(|_, (_, owner)| *owner != process);
 }
