@@ -126,7 +126,7 @@ pub unsafe extern "C" fn pthread_create(
         return unsafe { create()(thread, attributes, start, argument) };
     };
     let world = world();
-    let process = world.spawns_for.unwrap_or_else(|| world.process());
+    let process = world.spawns_for.take().unwrap_or_else(|| world.process());
     let id = scheduler::add_task(world, process);
     let baton = scheduler::baton_of(world, id);
     let seat = Box::into_raw(Box::new(Begin { start, argument, id, baton })).cast();
