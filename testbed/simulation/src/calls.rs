@@ -72,7 +72,11 @@ fn node_of(fd: i32) -> Result<NodeRef, i32> {
 /// Paths elsewhere lead nowhere: the machine has nothing but the volumes.
 fn is_elsewhere(path: &[u8]) -> bool {
     let begins = |with: &[u8]| path.starts_with(with);
-    path.first() == Some(&b'/') && path.len() > 1 && !begins(b"/source") && !begins(b"/there") && !begins(b"//")
+    path.first() == Some(&b'/')
+        && path.len() > 1
+        && !begins(b"/source")
+        && !begins(b"/there")
+        && !begins(b"//")
 }
 
 fn descriptor_path(path: &[u8]) -> Option<i32> {
@@ -84,7 +88,8 @@ fn walk(dirfd: i32, path: &[u8], rules: WalkRules) -> Result<Walked, i32> {
     if is_elsewhere(path) {
         return Err(libc::ENOENT);
     }
-    let start = if path.first() == Some(&b'/') { NodeRef { volume: TOP, ino: ROOT } } else { node_of(dirfd)? };
+    let start =
+        if path.first() == Some(&b'/') { NodeRef { volume: TOP, ino: ROOT } } else { node_of(dirfd)? };
     world().volumes.walk(start, path, rules)
 }
 
@@ -107,7 +112,8 @@ pub fn open(dirfd: i32, path: &[u8], flags: i32, mode: u32, rules: WalkRules) ->
     let is_temporary = flags & libc::O_TMPFILE == libc::O_TMPFILE;
     let creates = flags & libc::O_CREAT != 0 || is_temporary;
     begin(if creates { Call::Create } else { Call::Open });
-    let follows = flags & libc::O_NOFOLLOW == 0 && flags & (libc::O_CREAT | libc::O_EXCL) != libc::O_CREAT | libc::O_EXCL;
+    let follows = flags & libc::O_NOFOLLOW == 0
+        && flags & (libc::O_CREAT | libc::O_EXCL) != libc::O_CREAT | libc::O_EXCL;
     let node = match descriptor_path(path) {
         Some(fd) => node_of(fd)?,
         None => {
@@ -167,7 +173,9 @@ fn opened(walked: Walked, flags: i32, mode: u32) -> Result<NodeRef, i32> {
         return Ok(NodeRef { volume: directory.volume, ino });
     }
     match walked.node {
-        Some(_) if flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL => Err(libc::EEXIST),
+        Some(_) if flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL => {
+            Err(libc::EEXIST)
+        }
         Some(node) => Ok(node),
         None if flags & libc::O_CREAT == 0 => Err(libc::ENOENT),
         None => {
@@ -312,7 +320,8 @@ pub fn send(fd: i32, parts: &[&[u8]], flags: i32) -> Answer {
             let from = skip.min(part.len());
             skip -= from;
             let data = &part[from..from + left.min(part.len() - from)];
-            let flips = pipe.is_network && data.len() >= PAGE_BYTES && world.chance.one_in(world.faults.flip_one_in);
+            let flips =
+                pipe.may_flip && data.len() >= PAGE_BYTES && world.chance.one_in(world.faults.flip_one_in);
             let count = if flips {
                 let mut changed = data.to_vec();
                 changed[world.chance.below(data.len() as u64) as usize] ^= 1 << world.chance.below(8);
@@ -769,7 +778,7 @@ pub fn connect(fd: i32, port: u16) -> Answer {
     let (there, back) = world.descriptors.pipes(bytes);
     for pipe in [there, back] {
         let pipe = &mut world.descriptors.pipes[pipe];
-        (pipe.is_network, pipe.delay_ns) = (true, delay);
+        (pipe.is_network, pipe.may_flip, pipe.delay_ns) = (true, true, delay);
     }
     let Some(waiting) = world.descriptors.listener(port) else { return Err(libc::ECONNREFUSED) };
     waiting.push((there, back));

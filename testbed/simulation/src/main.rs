@@ -40,7 +40,8 @@ use std::time::Instant;
 use power_cut::mix;
 use session_run::Outline;
 
-const USAGE: &str = "usage: carrack-simulation [--seeds FROM..TO | --seed N] [--jobs N] [--trace] [--repeat] [--first]
+const USAGE: &str =
+    "usage: carrack-simulation [--seeds FROM..TO | --seed N] [--jobs N] [--trace] [--repeat] [--first]
 
   --seeds FROM..TO   the seeds to run, or a number: 0..NUMBER (0..1000)
   --seed N           one seed
@@ -89,7 +90,8 @@ pub fn static_memory() -> (usize, usize) {
 
 fn options() -> Result<Options, String> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut options = Options { from: 0, to: 1000, jobs: cpus, traces: false, repeats: false, ends_at_first: false };
+    let mut options =
+        Options { from: 0, to: 1000, jobs: cpus, traces: false, repeats: false, ends_at_first: false };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or(format!("{word} needs a value"));
@@ -153,7 +155,9 @@ fn report(options: &Options, shared: &Shared, began: Instant) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let first = shared.first_failed.load(SeqCst);
-    println!("{failed} found something, the first one is {first}: testbed/simulation/run --seed {first} --trace");
+    println!(
+        "{failed} found something, the first one is {first}: testbed/simulation/run --seed {first} --trace"
+    );
     ExitCode::FAILURE
 }
 
@@ -262,7 +266,8 @@ fn pin(index: usize) {
     unsafe {
         let mut all: libc::cpu_set_t = std::mem::zeroed();
         libc::sched_getaffinity(0, std::mem::size_of_val(&all), (&raw mut all).cast());
-        let cpus: Vec<usize> = (0..libc::CPU_SETSIZE as usize).filter(|&cpu| libc::CPU_ISSET(cpu, &all)).collect();
+        let cpus: Vec<usize> =
+            (0..libc::CPU_SETSIZE as usize).filter(|&cpu| libc::CPU_ISSET(cpu, &all)).collect();
         if let Some(&cpu) = cpus.get(index % cpus.len().max(1)) {
             let mut one: libc::cpu_set_t = std::mem::zeroed();
             libc::CPU_SET(cpu, &mut one);

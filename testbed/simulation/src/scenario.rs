@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use carrack_engine::{JournalSettings, Settings, Transfer, TransferIdentity};
 use carrack_model::{
-    Checksum, Deletion, DialFrom, Durability, Fidelity, Protection, RunToken, Scheduling, SinkIo, SourceIo, Sync,
-    TransferId, TransferSpec, Verify,
+    Checksum, Deletion, DialFrom, Durability, Fidelity, Protection, RunToken, Scheduling, SinkIo, SourceIo,
+    Sync, TransferId, TransferSpec, Verify,
 };
 
 use crate::chance::Chance;
@@ -77,7 +77,10 @@ impl Scenario {
         let magics = [magic(chance), magic(chance)];
         if magics[1] == MEMORY {
             // Nothing is durable in memory, and the engine does not try.
-            sessions.iter_mut().filter_map(|faults| faults.crash.as_mut()).for_each(|crash| crash.cuts_power = false);
+            sessions
+                .iter_mut()
+                .filter_map(|faults| faults.crash.as_mut())
+                .for_each(|crash| crash.cuts_power = false);
         }
         Scenario {
             way,
@@ -194,7 +197,11 @@ fn transfer(chance: &mut Chance, way: Way) -> Transfer {
         true => chance.pick(&[Protection::Safe, Protection::Private]),
         false => Protection::Clear,
     };
-    let deletion = chance.one_in(2).then(|| Deletion { first: chance.one_in(3), ..Deletion::default() });
+    let deletion = chance.one_in(2).then(|| Deletion {
+        first: chance.one_in(3),
+        by_empty_sources: true,
+        ..Deletion::default()
+    });
     let sync = chance.one_in(3).then(|| Sync { by_contents: chance.one_in(3), deletion, ..Sync::default() });
     let spec = TransferSpec {
         recursive: true,
@@ -222,7 +229,12 @@ fn transfer(chance: &mut Chance, way: Way) -> Transfer {
         journal: JournalSettings {
             is_on: !chance.one_in(5),
             directory: None,
-            durability: chance.pick(&[Durability::Group, Durability::Group, Durability::Each, Durability::End]),
+            durability: chance.pick(&[
+                Durability::Group,
+                Durability::Group,
+                Durability::Each,
+                Durability::End,
+            ]),
             group_bytes: chance.pick(&[64 << 10, 1 << 20, 64 << 20]),
             group_time: Duration::from_millis(chance.pick(&[5, 100, 500])),
         },
@@ -264,7 +276,12 @@ fn faults(chance: &mut Chance, way: Way, transfer: &Transfer) -> Faults {
         faults.slow = Some((chance.pick(&[SOURCE, SINK]), chance.pick(&[2, 20]), most_ns));
     }
     for _ in 0..chance.pick(&[0, 0, 1, 2]) {
-        let source = [(Call::Read, libc::EIO), (Call::Open, libc::EACCES), (Call::Look, libc::EIO), (Call::List, libc::EIO)];
+        let source = [
+            (Call::Read, libc::EIO),
+            (Call::Open, libc::EACCES),
+            (Call::Look, libc::EIO),
+            (Call::List, libc::EIO),
+        ];
         let sink = [
             (Call::Write, libc::EIO),
             (Call::Write, libc::ENOSPC),
@@ -290,7 +307,8 @@ fn faults(chance: &mut Chance, way: Way, transfer: &Transfer) -> Faults {
         0 | 1 => {
             let process = chance.pick(&[Process::Sink, Process::Sink, Process::Source]);
             let process = if way == Way::Local { Process::Sink } else { process };
-            faults.crash = Some(Crash { process, after: chance.spread(0, 1500), cuts_power: chance.one_in(2) });
+            faults.crash =
+                Some(Crash { process, after: chance.spread(0, 1500), cuts_power: chance.one_in(2) });
         }
         2 => {
             faults.lost = Some(LostConnection {

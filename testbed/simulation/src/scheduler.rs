@@ -294,7 +294,8 @@ fn pick(world: &mut World, ready: &[TaskId]) -> Option<TaskId> {
 /// Wakes up to `most` threads that wait for this futex, in an order by chance; returns their number.
 pub fn wake_futex(address: usize, most: usize) -> usize {
     let world = world();
-    let is_it = |id: &TaskId| matches!(world.tasks[*id].state, State::Waiting(WaitFor::Futex(at)) if at == address);
+    let is_it =
+        |id: &TaskId| matches!(world.tasks[*id].state, State::Waiting(WaitFor::Futex(at)) if at == address);
     let mut waiting: Vec<TaskId> = world.live.iter().copied().filter(is_it).collect();
     let mut woken = 0;
     while woken < most && !waiting.is_empty() {

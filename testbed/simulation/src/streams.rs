@@ -30,6 +30,8 @@ pub struct Pipe {
     pub is_silent: bool,
     /// The network in between: connections can be lost and be slow.
     pub is_network: bool,
+    /// Objects travel in the clear: bits may flip.
+    pub may_flip: bool,
     /// The time that bytes are under way.
     pub delay_ns: u64,
 }

@@ -247,13 +247,7 @@ impl Volumes {
         self.walk_on(start, path, rules, &mut links)
     }
 
-    fn walk_on(
-        &self,
-        start: NodeRef,
-        path: &[u8],
-        rules: WalkRules,
-        links: &mut u32,
-    ) -> Result<Walked, i32> {
+    fn walk_on(&self, start: NodeRef, path: &[u8], rules: WalkRules, links: &mut u32) -> Result<Walked, i32> {
         if path.is_empty() {
             return Err(libc::ENOENT);
         }

@@ -157,7 +157,10 @@ impl World {
     pub fn written(&mut self, node: NodeRef) {
         if node.volume == SINK
             && let Some(path) = self.expectation.finals.get(&node.ino).cloned()
-            && self.volumes.walk(node, &path, WalkRules::default()).is_ok_and(|walked| walked.node == Some(node))
+            && self
+                .volumes
+                .walk(node, &path, WalkRules::default())
+                .is_ok_and(|walked| walked.node == Some(node))
         {
             self.check_whole(&path, node);
         }

@@ -336,7 +336,13 @@ unsafe fn parts_of<'a>(parts: *const libc::iovec, count: c_int) -> Vec<&'a mut [
 }
 
 /// Reads into the first part that has room: a short read.
-unsafe fn read_parts(fd: c_int, parts: *const libc::iovec, count: c_int, at: off_t, flags: c_int) -> calls::Answer {
+unsafe fn read_parts(
+    fd: c_int,
+    parts: *const libc::iovec,
+    count: c_int,
+    at: off_t,
+    flags: c_int,
+) -> calls::Answer {
     if flags & libc::RWF_NOWAIT != 0 && world().nothing_cached {
         return Err(libc::EAGAIN);
     }

@@ -42,7 +42,8 @@ pub unsafe extern "C" fn getrandom(to: *mut c_void, count: size_t, flags: libc::
 pub unsafe extern "C" fn sched_getaffinity(process: libc::pid_t, size: size_t, to: *mut c_void) -> c_int {
     let Some(_inside) = simulated() else {
         // SAFETY: the caller's arguments, unchanged.
-        let got = unsafe { kernel(libc::SYS_sched_getaffinity, [process.into(), size as i64, to as i64, 0, 0, 0]) };
+        let got =
+            unsafe { kernel(libc::SYS_sched_getaffinity, [process.into(), size as i64, to as i64, 0, 0, 0]) };
         return if got < 0 { -1 } else { 0 };
     };
     let cpus = world().cpus;

@@ -81,7 +81,9 @@ pub unsafe extern "C" fn eventfd(count: libc::c_uint, flags: c_int) -> c_int {
 pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     let Some(_inside) = simulated() else {
         // SAFETY: the caller's arguments, unchanged.
-        return unsafe { kernel(libc::SYS_socket, [domain.into(), kind.into(), protocol.into(), 0, 0, 0]) as c_int };
+        return unsafe {
+            kernel(libc::SYS_socket, [domain.into(), kind.into(), protocol.into(), 0, 0, 0]) as c_int
+        };
     };
     if domain != libc::AF_INET || kind & 0xf != libc::SOCK_STREAM {
         set_errno(libc::EAFNOSUPPORT);
@@ -271,7 +273,9 @@ pub unsafe extern "C" fn recv(fd: c_int, data: *mut c_void, count: size_t, flags
 pub unsafe extern "C" fn poll(fds: *mut libc::pollfd, count: libc::nfds_t, timeout_ms: c_int) -> c_int {
     let Some(_inside) = simulated() else {
         // SAFETY: the caller's arguments, unchanged.
-        return unsafe { kernel(libc::SYS_poll, [fds as i64, count as i64, timeout_ms.into(), 0, 0, 0]) as c_int };
+        return unsafe {
+            kernel(libc::SYS_poll, [fds as i64, count as i64, timeout_ms.into(), 0, 0, 0]) as c_int
+        };
     };
     let timeout = u64::try_from(timeout_ms).ok().map(|ms| ms * 1_000_000);
     // SAFETY: the caller's array.
@@ -296,7 +300,8 @@ pub unsafe extern "C" fn ppoll(
         return unsafe { kernel(libc::SYS_ppoll, arguments) as c_int };
     };
     // SAFETY: the caller's time, or null.
-    let timeout = unsafe { timeout.as_ref() }.map(|time| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64);
+    let timeout =
+        unsafe { timeout.as_ref() }.map(|time| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64);
     // SAFETY: the caller's array.
     let fds = unsafe { std::slice::from_raw_parts_mut(fds, if fds.is_null() { 0 } else { count as usize }) };
     answer(calls::poll(fds, timeout)) as c_int

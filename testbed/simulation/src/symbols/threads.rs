@@ -305,14 +305,22 @@ pub unsafe extern "C" fn syscall(number: i64, a: i64, b: i64, c: i64, d: i64, e:
                 let path = super::bytes(b as *const c_char);
                 answer(crate::calls::open(a as c_int, path, how[0] as c_int, how[1] as u32, rules))
             }
-            libc::SYS_statx => {
-                super::files::statx(a as c_int, b as *const c_char, c as c_int, d as u32, e as *mut libc::statx)
-                    .into()
-            }
-            libc::SYS_renameat2 => {
-                super::files::renameat2(a as c_int, b as *const c_char, c as c_int, d as *const c_char, e as u32)
-                    .into()
-            }
+            libc::SYS_statx => super::files::statx(
+                a as c_int,
+                b as *const c_char,
+                c as c_int,
+                d as u32,
+                e as *mut libc::statx,
+            )
+            .into(),
+            libc::SYS_renameat2 => super::files::renameat2(
+                a as c_int,
+                b as *const c_char,
+                c as c_int,
+                d as *const c_char,
+                e as u32,
+            )
+            .into(),
             libc::SYS_fchmodat2 => {
                 super::files::fchmodat(a as c_int, b as *const c_char, c as u32, d as c_int).into()
             }
@@ -322,9 +330,7 @@ pub unsafe extern "C" fn syscall(number: i64, a: i64, b: i64, c: i64, d: i64, e:
             }
             libc::SYS_eventfd2 => super::sockets::eventfd(a as u32, b as c_int).into(),
             libc::SYS_fchmod => super::files::fchmod(a as c_int, b as u32).into(),
-            libc::SYS_fchmodat => {
-                super::files::fchmodat(a as c_int, b as *const c_char, c as u32, 0).into()
-            }
+            libc::SYS_fchmodat => super::files::fchmodat(a as c_int, b as *const c_char, c as u32, 0).into(),
             libc::SYS_syncfs => super::files::syncfs(a as c_int).into(),
             libc::SYS_preadv2 => {
                 super::files::preadv2(a as c_int, b as *const libc::iovec, c as c_int, d, f as c_int) as i64
