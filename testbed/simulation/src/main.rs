@@ -1,8 +1,9 @@
 //! Whole transfers of the engine, source and sink in one process, each from one seed, with faults.
 //!
-//! The program defines functions of the C library (`symbols`), which the linker takes in place of the library's. Exactly one
-//! thread runs at a time, chosen by the seed (`scheduler`); the clock is simulated, and so are files (`volumes`), connections
-//! (`streams`) and descriptors. `session_run` has a seed's run and what it asserts, docs/testing-faults.md the rest.
+//! The program defines functions of the C library (`symbols`), which the linker takes in place of the
+//! library's. Exactly one thread runs at a time, chosen by the seed (`scheduler`); the clock is simulated,
+//! and so are files (`volumes`), connections (`streams`) and descriptors. `session_run` has a seed's run
+//! and what it asserts, docs/testing-faults.md the rest.
 
 mod calls;
 mod chance;

@@ -1,7 +1,8 @@
 //! Lets exactly one thread run at a time, as the seed chooses, and tells the time.
 //!
-//! A thread that has the baton runs until it calls a function that this program has replaced. There the scheduler may pass the
-//! baton on; it has to where the thread waits. When all threads wait, the clock jumps to the next deadline.
+//! A thread that has the baton runs until it calls a function that this program has replaced. There the
+//! scheduler may pass the baton on; it has to where the thread waits. When all threads wait, the clock
+//! jumps to the next deadline.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};

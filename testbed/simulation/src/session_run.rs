@@ -173,7 +173,8 @@ fn describe(scenario: &Scenario) -> String {
     };
     format!(
         "{:?}: {} entries, {} bytes; destination {}\n\
-         {:?} {:?} slots of {} KiB, pool {} KiB, streams {}, threads {}, lanes {}, {:?}, {:?}, tunes {}, control {}\n\
+         {:?} {:?} slots of {} KiB, pool {} KiB, streams {}, threads {}, lanes {}, {:?}, {:?}, tunes {},
+             control {}\n\
          journal {} {:?} {} KiB {:?}; {:?} {:?} {:?}; stall {:?}; sync {:?}; rate {} in flight {}\n\
          types {:x?}, tmpfile {}, cpus {}\n{}",
         scenario.way,
@@ -358,7 +359,8 @@ fn check_session(scenario: &Scenario, faults: &Faults, ended: SessionEnd) {
         Err(_) => Vec::new(),
     };
     if !has_crashed && is_calm {
-        // A bit that flips in a sealed object ends the session; in another one it costs the object, in the end its files.
+        // A bit that flips in a sealed object ends the session; in another one it costs the object, in the
+        // end its files.
         let flips = faults.flip_one_in > 0;
         let is_sealed = scenario.transfer.spec.protection != Protection::Clear;
         if let Err(error) = &initiator
@@ -450,7 +452,8 @@ fn check_after_crash(scenario: &Scenario, cuts_power: bool) {
     }
 }
 
-/// After a power cut, new small files may be incomplete: until the next session replaces them, they may stay so.
+/// After a power cut, new small files may be incomplete: until the next session replaces them, they may
+/// stay so.
 fn note_present(scenario: &Scenario) {
     for (path, _) in scenario.tree.iter().filter(|(_, entry)| matches!(entry, Entry::File(..))) {
         let full = [b"/there/copy", &path[..]].concat();

@@ -1,4 +1,5 @@
-//! File systems in memory, with the log from which a power cut is computed (the storage double's `power_cut`).
+//! File systems in memory, with the log from which a power cut is computed (the storage double's
+//! `power_cut`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

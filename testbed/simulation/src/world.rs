@@ -139,7 +139,8 @@ impl World {
         }
     }
 
-    /// A node of the sink's volume has got a name: whatever has the name of a copy is the old file or the whole new one.
+    /// A node of the sink's volume has got a name: whatever has the name of a copy is the old file or the
+    /// whole new one.
     pub fn named(&mut self, directory: NodeRef, name: &[u8], node: NodeRef) {
         if node.volume != SINK || !self.expectation.watches {
             return;

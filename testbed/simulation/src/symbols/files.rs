@@ -15,7 +15,8 @@ use crate::world::world;
 
 /// Defines functions of the C library: the simulated body first, then the kernel's call.
 macro_rules! replaced {
-    ($(fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty, fd $fd:ident, $body:expr, $kernel:expr;)*) => {
+    ($(fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty, fd $fd:ident, $body:expr,
+        $kernel:expr;)*) => {
         $(
             /// As in the C library.
             ///
@@ -86,16 +87,19 @@ replaced! {
     fn pwrite(fd: c_int, data: *const c_void, count: size_t, at: off_t) -> ssize_t, fd fd,
         calls::write(fd, slice!(data, count), Some(at as u64)),
         kernel(libc::SYS_pwrite64, [fd.into(), data as i64, count as i64, at, 0, 0]);
-    fn preadv64v2(fd: c_int, parts: *const libc::iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t, fd fd,
+    fn preadv64v2(fd: c_int, parts: *const libc::iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t,
+        fd fd,
         read_parts(fd, parts, count, at, flags),
         kernel(libc::SYS_preadv2, [fd.into(), parts as i64, count.into(), at, at >> 32, flags.into()]);
     fn preadv2(fd: c_int, parts: *const libc::iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t, fd fd,
         read_parts(fd, parts, count, at, flags),
         kernel(libc::SYS_preadv2, [fd.into(), parts as i64, count.into(), at, at >> 32, flags.into()]);
-    fn pwritev64v2(fd: c_int, parts: *const libc::iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t, fd fd,
+    fn pwritev64v2(fd: c_int, parts: *const libc::iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t,
+        fd fd,
         write_parts(fd, parts, count, at),
         kernel(libc::SYS_pwritev2, [fd.into(), parts as i64, count.into(), at, at >> 32, flags.into()]);
-    fn pwritev2(fd: c_int, parts: *const libc::iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t, fd fd,
+    fn pwritev2(fd: c_int, parts: *const libc::iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t,
+        fd fd,
         write_parts(fd, parts, count, at),
         kernel(libc::SYS_pwritev2, [fd.into(), parts as i64, count.into(), at, at >> 32, flags.into()]);
     fn preadv64(fd: c_int, parts: *const libc::iovec, count: c_int, at: off_t) -> ssize_t, fd fd,
@@ -147,7 +151,8 @@ replaced! {
         calls::lock(fd, operation),
         kernel(libc::SYS_flock, [fd.into(), operation.into(), 0, 0, 0, 0]);
     fn fchmod(fd: c_int, mode: mode_t) -> c_int, fd fd,
-        calls::set_attributes(fd, b"", libc::AT_EMPTY_PATH, |_| Attributes { mode: Some(mode), ..Attributes::default() }),
+        calls::set_attributes(fd, b"", libc::AT_EMPTY_PATH, |_| Attributes { mode: Some(mode),
+            ..Attributes::default() }),
         kernel(libc::SYS_fchmod, [fd.into(), mode.into(), 0, 0, 0, 0]);
     fn fchown(fd: c_int, uid: c_uint, gid: c_uint) -> c_int, fd fd,
         calls::set_attributes(fd, b"", libc::AT_EMPTY_PATH, |_| owner(uid, gid)),
@@ -157,10 +162,12 @@ replaced! {
         kernel(libc::SYS_utimensat, [fd.into(), 0, times as i64, 0, 0, 0]);
     fn fstat(fd: c_int, to: *mut libc::stat) -> c_int, fd fd,
         calls::look(fd, b"", libc::AT_EMPTY_PATH).map(|facts| { *to = stat_of(&facts); 0 }),
-        kernel(libc::SYS_newfstatat, [fd.into(), c"".as_ptr() as i64, to as i64, libc::AT_EMPTY_PATH.into(), 0, 0]);
+        kernel(libc::SYS_newfstatat, [fd.into(), c"".as_ptr() as i64, to as i64,
+            libc::AT_EMPTY_PATH.into(), 0, 0]);
     fn fstat64(fd: c_int, to: *mut libc::stat) -> c_int, fd fd,
         calls::look(fd, b"", libc::AT_EMPTY_PATH).map(|facts| { *to = stat_of(&facts); 0 }),
-        kernel(libc::SYS_newfstatat, [fd.into(), c"".as_ptr() as i64, to as i64, libc::AT_EMPTY_PATH.into(), 0, 0]);
+        kernel(libc::SYS_newfstatat, [fd.into(), c"".as_ptr() as i64, to as i64,
+            libc::AT_EMPTY_PATH.into(), 0, 0]);
     fn fstatfs(fd: c_int, to: *mut libc::statfs) -> c_int, fd fd,
         calls::volume_magic(fd).map(|magic| { *to = statfs_of(magic); 0 }),
         kernel(libc::SYS_fstatfs, [fd.into(), to as i64, 0, 0, 0, 0]);
@@ -176,7 +183,8 @@ replaced! {
     fn fgetxattr(fd: c_int, name: *const c_char, to: *mut c_void, count: size_t) -> ssize_t, fd fd,
         { let _ = (name, to, count); Err(libc::ENOTSUP) },
         kernel(libc::SYS_fgetxattr, [fd.into(), name as i64, to as i64, count as i64, 0, 0]);
-    fn fsetxattr(fd: c_int, name: *const c_char, from: *const c_void, count: size_t, flags: c_int) -> c_int, fd fd,
+    fn fsetxattr(fd: c_int, name: *const c_char, from: *const c_void, count: size_t,
+        flags: c_int) -> c_int, fd fd,
         { let _ = (name, from, count, flags); Err(libc::ENOTSUP) },
         kernel(libc::SYS_fsetxattr, [fd.into(), name as i64, from as i64, count as i64, flags.into(), 0]);
     fn flistxattr(fd: c_int, to: *mut c_char, count: size_t) -> ssize_t, fd fd,
@@ -197,9 +205,11 @@ replaced! {
     fn dup(fd: c_int) -> c_int, fd fd,
         { let process = world().process(); world().descriptors.duplicate(process, fd).map(i64::from) },
         kernel(libc::SYS_dup, [fd.into(), 0, 0, 0, 0, 0]);
-    fn copy_file_range(from: c_int, at: *mut i64, to: c_int, to_at: *mut i64, count: size_t, flags: c_uint) -> ssize_t, fd from,
+    fn copy_file_range(from: c_int, at: *mut i64, to: c_int, to_at: *mut i64, count: size_t,
+        flags: c_uint) -> ssize_t, fd from,
         { let _ = (at, to, to_at, count, flags); Err(libc::EXDEV) },
-        kernel(libc::SYS_copy_file_range, [from.into(), at as i64, to.into(), to_at as i64, count as i64, flags.into()]);
+        kernel(libc::SYS_copy_file_range, [from.into(), at as i64, to.into(), to_at as i64, count as i64,
+            flags.into()]);
     fn sendfile64(to: c_int, from: c_int, at: *mut off_t, count: size_t) -> ssize_t, fd from,
         send_file(to, from, at, count),
         kernel(libc::SYS_sendfile, [to.into(), from.into(), at as i64, count as i64, 0, 0]);
@@ -229,10 +239,12 @@ replaced! {
         kernel(libc::SYS_newfstatat, [CWD.into(), path as i64, to as i64, 0, 0, 0]);
     fn lstat(path: *const c_char, to: *mut libc::stat) -> c_int, any,
         calls::look(CWD, bytes(path), libc::AT_SYMLINK_NOFOLLOW).map(|facts| { *to = stat_of(&facts); 0 }),
-        kernel(libc::SYS_newfstatat, [CWD.into(), path as i64, to as i64, libc::AT_SYMLINK_NOFOLLOW.into(), 0, 0]);
+        kernel(libc::SYS_newfstatat, [CWD.into(), path as i64, to as i64, libc::AT_SYMLINK_NOFOLLOW.into(),
+            0, 0]);
     fn lstat64(path: *const c_char, to: *mut libc::stat) -> c_int, any,
         calls::look(CWD, bytes(path), libc::AT_SYMLINK_NOFOLLOW).map(|facts| { *to = stat_of(&facts); 0 }),
-        kernel(libc::SYS_newfstatat, [CWD.into(), path as i64, to as i64, libc::AT_SYMLINK_NOFOLLOW.into(), 0, 0]);
+        kernel(libc::SYS_newfstatat, [CWD.into(), path as i64, to as i64, libc::AT_SYMLINK_NOFOLLOW.into(),
+            0, 0]);
     fn fstatat(fd: c_int, path: *const c_char, to: *mut libc::stat, flags: c_int) -> c_int, any,
         calls::look(fd, bytes(path), flags).map(|facts| { *to = stat_of(&facts); 0 }),
         kernel(libc::SYS_newfstatat, [fd.into(), path as i64, to as i64, flags.into(), 0, 0]);
@@ -272,10 +284,12 @@ replaced! {
     fn renameat(from_fd: c_int, from: *const c_char, to_fd: c_int, to: *const c_char) -> c_int, any,
         calls::rename((from_fd, bytes(from)), (to_fd, bytes(to)), 0),
         kernel(libc::SYS_renameat2, [from_fd.into(), from as i64, to_fd.into(), to as i64, 0, 0]);
-    fn renameat2(from_fd: c_int, from: *const c_char, to_fd: c_int, to: *const c_char, flags: c_uint) -> c_int, any,
+    fn renameat2(from_fd: c_int, from: *const c_char, to_fd: c_int, to: *const c_char,
+        flags: c_uint) -> c_int, any,
         calls::rename((from_fd, bytes(from)), (to_fd, bytes(to)), flags),
         kernel(libc::SYS_renameat2, [from_fd.into(), from as i64, to_fd.into(), to as i64, flags.into(), 0]);
-    fn linkat(from_fd: c_int, from: *const c_char, to_fd: c_int, to: *const c_char, flags: c_int) -> c_int, any,
+    fn linkat(from_fd: c_int, from: *const c_char, to_fd: c_int, to: *const c_char, flags: c_int) -> c_int,
+        any,
         calls::link((from_fd, bytes(from)), (to_fd, bytes(to)), flags),
         kernel(libc::SYS_linkat, [from_fd.into(), from as i64, to_fd.into(), to as i64, flags.into(), 0]);
     fn readlink(path: *const c_char, to: *mut c_char, count: size_t) -> ssize_t, any,
@@ -285,10 +299,12 @@ replaced! {
         calls::read_link(fd, bytes(path), slice_mut!(to, count)),
         kernel(libc::SYS_readlinkat, [fd.into(), path as i64, to as i64, count as i64, 0, 0]);
     fn chmod(path: *const c_char, mode: mode_t) -> c_int, any,
-        calls::set_attributes(CWD, bytes(path), 0, |_| Attributes { mode: Some(mode), ..Attributes::default() }),
+        calls::set_attributes(CWD, bytes(path), 0, |_| Attributes { mode: Some(mode),
+            ..Attributes::default() }),
         kernel(libc::SYS_fchmodat, [CWD.into(), path as i64, mode.into(), 0, 0, 0]);
     fn fchmodat(fd: c_int, path: *const c_char, mode: mode_t, flags: c_int) -> c_int, any,
-        calls::set_attributes(fd, bytes(path), flags, |_| Attributes { mode: Some(mode), ..Attributes::default() }),
+        calls::set_attributes(fd, bytes(path), flags, |_| Attributes { mode: Some(mode),
+            ..Attributes::default() }),
         kernel(libc::SYS_fchmodat, [fd.into(), path as i64, mode.into(), flags.into(), 0, 0]);
     fn fchownat(fd: c_int, path: *const c_char, uid: c_uint, gid: c_uint, flags: c_int) -> c_int, any,
         calls::set_attributes(fd, bytes(path), flags, |_| owner(uid, gid)),
@@ -311,10 +327,12 @@ replaced! {
     fn llistxattr(path: *const c_char, to: *mut c_char, count: size_t) -> ssize_t, any,
         { let _ = (path, to, count); Err(libc::ENOTSUP) },
         kernel(libc::SYS_llistxattr, [path as i64, to as i64, count as i64, 0, 0, 0]);
-    fn lsetxattr(path: *const c_char, name: *const c_char, from: *const c_void, count: size_t, flags: c_int) -> c_int, any,
+    fn lsetxattr(path: *const c_char, name: *const c_char, from: *const c_void, count: size_t,
+        flags: c_int) -> c_int, any,
         { let _ = (path, name, from, count, flags); Err(libc::ENOTSUP) },
         kernel(libc::SYS_lsetxattr, [path as i64, name as i64, from as i64, count as i64, flags.into(), 0]);
-    fn setxattr(path: *const c_char, name: *const c_char, from: *const c_void, count: size_t, flags: c_int) -> c_int, any,
+    fn setxattr(path: *const c_char, name: *const c_char, from: *const c_void, count: size_t,
+        flags: c_int) -> c_int, any,
         { let _ = (path, name, from, count, flags); Err(libc::ENOTSUP) },
         kernel(libc::SYS_setxattr, [path as i64, name as i64, from as i64, count as i64, flags.into(), 0]);
     fn access(path: *const c_char, mode: c_int) -> c_int, any,

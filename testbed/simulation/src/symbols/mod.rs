@@ -1,4 +1,5 @@
-//! The C library's functions that this program replaces. The linker takes them for the standard library and all crates.
+//! The C library's functions that this program replaces. The linker takes them for the standard library and
+//! all crates.
 //!
 //! Threads that are not simulated, and the simulation's own code, reach the kernel.
 

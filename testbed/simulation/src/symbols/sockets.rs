@@ -215,7 +215,8 @@ on_socket! {
             _ => calls::finish_sending(fd),
         }
     }, |fd| [fd, how.into(), 0, 0, 0, 0];
-    fn sendto(data: *const c_void, count: size_t, flags: c_int, to: *const sockaddr, length: socklen_t) -> ssize_t,
+    fn sendto(data: *const c_void, count: size_t, flags: c_int, to: *const sockaddr,
+        length: socklen_t) -> ssize_t,
         |fd| calls::send(fd, &[std::slice::from_raw_parts(data.cast::<u8>(), count)], flags),
         |fd| [fd, data as i64, count as i64, flags.into(), to as i64, length.into()];
     fn sendmsg(message: *const libc::msghdr, flags: c_int) -> ssize_t, |fd| {
@@ -227,7 +228,8 @@ on_socket! {
         let parts: Vec<&[u8]> = parts.iter().map(slice).collect();
         calls::send(fd, &parts, flags)
     }, |fd| [fd, message as i64, flags.into(), 0, 0, 0];
-    fn recvfrom(data: *mut c_void, count: size_t, flags: c_int, from: *mut sockaddr, length: *mut socklen_t) -> ssize_t,
+    fn recvfrom(data: *mut c_void, count: size_t, flags: c_int, from: *mut sockaddr,
+        length: *mut socklen_t) -> ssize_t,
         |fd| calls::receive(fd, std::slice::from_raw_parts_mut(data.cast::<u8>(), count), flags),
         |fd| [fd, data as i64, count as i64, flags.into(), from as i64, length as i64];
     fn recvmsg(message: *mut libc::msghdr, flags: c_int) -> ssize_t,

@@ -41,8 +41,8 @@ fn join() -> Join {
 
 type Action = unsafe extern "C" fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
 
-/// As in the C library, but somebody else seems to handle SIGSEGV and SIGBUS: the standard library would keep a tree of all
-/// threads for them, by their addresses, which are not the same each time.
+/// As in the C library, but somebody else seems to handle SIGSEGV and SIGBUS: the standard library would
+/// keep a tree of all threads for them, by their addresses, which are not the same each time.
 ///
 /// # Safety
 /// As in the C library.
