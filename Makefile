@@ -13,6 +13,8 @@ TARGET_DIR  ?= $(or $(CARGO_TARGET_DIR),target)
 BENCH       ?=
 # Arguments for testbed/environments: make environments ENVIRONMENTS='--only bindfs-*'
 ENVIRONMENTS ?=
+# Seeds of the simulation: make simulate SEEDS=0..1000000
+SEEDS       ?= 0..10000
 # Arguments for the test programs: make test TESTS='sink -- --nocapture'
 TESTS       ?=
 
@@ -38,7 +40,7 @@ MACHINE_TESTS = $(CARGO) test --package carrack-machine --lib --release $(CARGO_
     sed -n 's/.*"executable":"\([^"]*\)".*/\1/p'
 
 .DEFAULT_GOAL := build
-.PHONY: help build build-testbed test environments guest-test lint format check-scripts fuzz-smoke demo bench bench-micro limits numa-count install uninstall clean \
+.PHONY: help build build-testbed test simulate environments guest-test lint format check-scripts fuzz-smoke demo bench bench-micro limits numa-count install uninstall clean \
     release deb deb-test tarball tarball-test cross-check sbom reproducible book
 
 help: ## List the targets
@@ -57,6 +59,10 @@ test: ## Run all tests
 	@scripts/setup build test
 	$(CARGO) test $(RELEASE) $(TESTS)
 
+simulate: ## Run whole transfers under a simulated scheduler, clock, storage and network, with faults; SEEDS=FROM..TO
+	@scripts/setup build
+	SEEDS=$(SEEDS) testbed/simulation/run --check
+
 environments: build-testbed ## Copy in every environment that can be made here (root); ENVIRONMENTS='--all --page' for all of them and docs/environments.md
 	@scripts/setup environments
 	testbed/environments --carrack $(TARGET_DIR)/release/carrack $(ENVIRONMENTS)
@@ -74,11 +80,13 @@ lint: check-scripts ## Formatting, clippy, documentation, licences, scripts
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc $(RELEASE) --no-deps
 	$(CARGO) fmt --manifest-path bench/micro/Cargo.toml --check
 	$(CARGO) clippy $(MICRO) --all-targets -- -D warnings
+	$(CARGO) fmt --manifest-path testbed/simulation/Cargo.toml --check
 	@scripts/check-licences
 
 format: ## Format all Rust code
 	$(CARGO) fmt --all
 	$(CARGO) fmt --manifest-path bench/micro/Cargo.toml
+	$(CARGO) fmt --manifest-path testbed/simulation/Cargo.toml
 
 check-scripts: ## Check the shell and Python scripts, and that ARCHITECTURE.md names what is there
 	@scripts/setup lint

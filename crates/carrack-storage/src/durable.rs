@@ -146,8 +146,9 @@ pub fn keep_times<R>(directory: BorrowedFd<'_>, change: impl FnOnce() -> R) -> R
     result
 }
 
-fn timespec(seconds: i64, nanoseconds: u64) -> Timespec {
-    Timespec { tv_sec: seconds, tv_nsec: nanoseconds as _ }
+/// The nanoseconds are signed in the C library's `stat` and unsigned in the kernel's.
+fn timespec(seconds: i64, nanoseconds: impl TryInto<u32>) -> Timespec {
+    Timespec { tv_sec: seconds, tv_nsec: nanoseconds.try_into().unwrap_or(0).into() }
 }
 /// Makes a file's contents and its metadata durable, where the file system has a call for that.
 ///

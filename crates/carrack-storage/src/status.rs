@@ -123,6 +123,7 @@ pub(crate) fn permissions(mode: u32) -> u32 {
     mode & PERMISSION_BITS
 }
 
-fn timestamp(seconds: i64, nanoseconds: u64) -> Timestamp {
-    Timestamp { seconds, nanoseconds: u32::try_from(nanoseconds).unwrap_or(0) }
+/// The nanoseconds are signed in the C library's `stat` and unsigned in the kernel's.
+fn timestamp(seconds: i64, nanoseconds: impl TryInto<u32>) -> Timestamp {
+    Timestamp { seconds, nanoseconds: nanoseconds.try_into().unwrap_or(0) }
 }

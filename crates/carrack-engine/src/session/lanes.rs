@@ -125,7 +125,9 @@ impl Relay {
             return Turn::Lost;
         }
         if self.link.flush().is_err() {
-            return Turn::Lost;
+            // The other end may have said its last words, and left, since it was listened to.
+            self.hear_other_end();
+            return self.last_words();
         }
         for lane in &mut self.lanes {
             // A lane that has ended reads no more.

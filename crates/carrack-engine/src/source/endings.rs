@@ -177,6 +177,11 @@ impl Lane<'_> {
             }
             SentObject::Bundle(_, parcel) => {
                 for section in &parcel.bundle.sections {
+                    // The bundle was to make the directory: nothing else may tell of an empty one.
+                    if section.metadata.is_some() || section.entries.is_empty() {
+                        let path = self.source.tree.directory_path(&section.directory);
+                        self.fail_path(path, FailureKind::Corrupt, detail);
+                    }
                     for entry in &section.entries {
                         let path = self.source.tree.path(&section.directory, entry);
                         self.fail_path(path, FailureKind::Corrupt, detail);

@@ -33,6 +33,11 @@ impl SourceTree {
         self.roots[directory.root_index as usize].root.full_path(&directory.source, entry.name_at_source())
     }
 
+    /// The path of a directory as the user knows it.
+    pub(super) fn directory_path(&self, directory: &Directory) -> Box<[u8]> {
+        self.roots[directory.root_index as usize].root.full_path(&directory.source, b"")
+    }
+
     /// Returns the handle by which an entry of an open directory is opened or examined. Links are followed if
     /// the user asked for that, or named the link on the command line.
     pub(super) fn locate<'a>(

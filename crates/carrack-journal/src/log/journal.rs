@@ -100,10 +100,13 @@ impl Journal {
         let place = JournalLocation::new(directory, about.id)?;
         let claimed = place.begin().map_err(|error| with_holder(&place, about.id, error))?;
         let LockedFile { file, is_locked } = claimed;
-        let end =
-            if place.exists()? { Err(JournalError::Exists) } else { fill(&place, file, about, session) };
+        let end = place.exists().and_then(|exists| match exists {
+            true => Err(JournalError::Exists),
+            false => fill(&place, file, about, session),
+        });
         let end = end.inspect_err(|_| place.discard())?;
-        place.sync()?;
+        // A transfer that does without the journal would leave it behind.
+        place.sync().inspect_err(|_| drop(place.set_aside()))?;
         Ok(Journal { place, is_locked, end: Mutex::new(end), next_number: AtomicU64::new(1) })
     }
 

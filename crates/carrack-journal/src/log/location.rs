@@ -98,7 +98,11 @@ impl JournalLocation {
     /// Creates and locks an empty file for a new journal.
     pub fn begin(&self) -> Result<LockedFile, JournalError> {
         let claimed = self.claim_opened(&self.new_name(), || self.open_new())?;
-        ftruncate(&claimed.file, 0).map_err(JournalError::doing("emptying what another process left"))?;
+        let emptied = ftruncate(&claimed.file, 0);
+        // The lock is held: nobody else has a use for the file, and the next run may not look here.
+        emptied
+            .map_err(JournalError::doing("emptying what another process left"))
+            .inspect_err(|_| self.discard())?;
         Ok(claimed)
     }
 

@@ -1,0 +1,55 @@
+//! The contents that the destination may have: those before the transfer and those of the source.
+
+use std::collections::BTreeMap;
+
+use crate::image::{Contents, Ino};
+
+/// An entry of a tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// A file with its bytes and its time in seconds.
+    File(Vec<u8>, u64),
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Link(Vec<u8>),
+}
+
+impl Entry {
+    /// Whether these are its contents.
+    pub fn is(&self, contents: &Contents) -> bool {
+        match (self, contents) {
+            (Entry::File(bytes, _), Contents::File(pages)) => {
+                pages.bytes() == bytes.len() as u64 && pages.read(0, bytes.len()) == *bytes
+            }
+            (Entry::Directory, Contents::Directory(_)) => true,
+            (Entry::Link(target), Contents::Link(found)) => target == found,
+            _ => false,
+        }
+    }
+}
+
+/// The contents before and after a transfer, by their paths at the sink.
+#[derive(Clone, Debug, Default)]
+pub struct Expectation {
+    /// The contents of the source.
+    pub new: BTreeMap<Vec<u8>, Entry>,
+    /// The contents of the destination before.
+    pub old: BTreeMap<Vec<u8>, Entry>,
+    /// Files that got a name of a copy.
+    pub finals: BTreeMap<Ino, Vec<u8>>,
+    /// Every change of a name is checked.
+    pub watches: bool,
+}
+
+impl Expectation {
+    /// A regular file is to have this path.
+    pub fn is_file(&self, path: &[u8]) -> bool {
+        matches!(self.new.get(path), Some(Entry::File(..)))
+    }
+
+    /// The contents are the old or the new ones.
+    pub fn is_old_or_new(&self, path: &[u8], contents: &Contents) -> bool {
+        [&self.new, &self.old].into_iter().any(|tree| tree.get(path).is_some_and(|entry| entry.is(contents)))
+    }
+}

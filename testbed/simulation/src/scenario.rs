@@ -1,0 +1,323 @@
+//! What a seed chooses: a tree, options, the schedule, faults.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use carrack_engine::{JournalSettings, Settings, Transfer, TransferIdentity};
+use carrack_model::{
+    Checksum, Deletion, DialFrom, Durability, Fidelity, Protection, RunToken, Scheduling, SinkIo, SourceIo,
+    Sync, TransferId, TransferSpec, Verify,
+};
+
+use crate::chance::Chance;
+use crate::expectation::Entry;
+use crate::faults::{Call, CallError, Crash, Faults, LostConnection};
+use crate::scheduler::Process;
+use crate::volumes::{SINK, SOURCE};
+
+const SLOT_BYTES: u64 = 128 << 10;
+
+/// Where the ends are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Both in one process.
+    Local,
+    /// The source calls the sink.
+    Push,
+    /// The sink calls the source.
+    Pull,
+}
+
+/// A run: sessions with faults, then one without.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// Where the ends are.
+    pub way: Way,
+    /// The source's tree, by paths below `/source/tree`.
+    pub tree: BTreeMap<Vec<u8>, Entry>,
+    /// The destination's, by paths below `/there/copy`; nothing if that does not exist.
+    pub before: Option<BTreeMap<Vec<u8>, Entry>>,
+    /// The options.
+    pub transfer: Transfer,
+    /// The faults of each session but the last one.
+    pub sessions: Vec<Faults>,
+    /// Chances of the schedule: see [`crate::world::World`].
+    pub switch_permille: u64,
+    /// See [`crate::world::World`].
+    pub skew: u64,
+    /// See [`crate::world::World`].
+    pub allocation_gap: u64,
+    /// See [`crate::world::World`].
+    pub call_ns: u64,
+    /// Processors.
+    pub cpus: usize,
+    /// File system types of both volumes.
+    pub magics: [i64; 2],
+    /// The sink's volume has files without names.
+    pub has_tmpfile: bool,
+    /// Bytes that may be under way on a connection.
+    pub connection_bytes: usize,
+    /// The time that they are under way.
+    pub connection_delay_ns: u64,
+    /// Nothing is in the page cache.
+    pub nothing_cached: bool,
+}
+
+impl Scenario {
+    /// The one of a seed.
+    pub fn of(seed: u64) -> Scenario {
+        let chance = &mut Chance::new(seed ^ 0x7ee5);
+        let way = chance.pick(&[Way::Push, Way::Push, Way::Push, Way::Pull, Way::Pull, Way::Local]);
+        let tree = tree(chance);
+        let before = (!chance.one_in(3)).then(|| before(chance, &tree));
+        let transfer = transfer(chance, way);
+        let count = chance.pick(&[1, 1, 1, 2]);
+        let sessions = (0..count).map(|_| faults(chance, way, &transfer)).collect();
+        let mut sessions: Vec<Faults> = sessions;
+        let magics = [magic(chance), magic(chance)];
+        if magics[1] == MEMORY {
+            // Nothing is durable in memory, and the engine does not try.
+            sessions
+                .iter_mut()
+                .filter_map(|faults| faults.crash.as_mut())
+                .for_each(|crash| crash.cuts_power = false);
+        }
+        Scenario {
+            way,
+            tree,
+            before,
+            transfer,
+            sessions,
+            switch_permille: chance.pick(&[20, 100, 300, 700]),
+            skew: chance.pick(&[1, 1, 4, 40]),
+            allocation_gap: chance.pick(&[0, 500, 100]),
+            call_ns: chance.pick(&[500, 5_000, 100_000]),
+            cpus: chance.pick(&[1, 2, 4, 8]),
+            magics,
+            has_tmpfile: !chance.one_in(3),
+            connection_bytes: chance.pick(&[16 << 10, 128 << 10, 1 << 20]),
+            connection_delay_ns: chance.pick(&[0, 0, 50_000, 5_000_000, 80_000_000]),
+            nothing_cached: chance.one_in(2),
+        }
+    }
+}
+
+/// The type of a file system in memory.
+const MEMORY: i64 = 0x0102_1994;
+
+/// The number of a file system's type: ext4, tmpfs, NFS, FUSE.
+fn magic(chance: &mut Chance) -> i64 {
+    chance.pick(&[0xEF53, 0xEF53, MEMORY, 0x6969, 0x6573_5546])
+}
+
+fn noise(chance: &mut Chance, bytes: usize) -> Vec<u8> {
+    let mut data = Vec::with_capacity(bytes + 8);
+    while data.len() < bytes {
+        data.extend_from_slice(&chance.next().to_le_bytes());
+    }
+    data.truncate(bytes);
+    data
+}
+
+fn file(chance: &mut Chance, bytes: usize) -> Entry {
+    let mut data = noise(chance, bytes);
+    // Holes: pages of zeros, which the tree does not store.
+    if bytes > 3 * 4096 && chance.one_in(4) {
+        let from = chance.below(bytes as u64 / 4096) as usize * 4096;
+        let to = (from + (1 + chance.below(40) as usize) * 4096).min(bytes);
+        data[from..to].fill(0);
+    }
+    Entry::File(data, 1_600_000_000 + chance.below(1_000_000))
+}
+
+fn tree(chance: &mut Chance) -> BTreeMap<Vec<u8>, Entry> {
+    let mut tree = BTreeMap::from([(Vec::new(), Entry::Directory)]);
+    let mut directories = vec![Vec::new()];
+    for index in 0..chance.below(4) {
+        let mut path = chance.pick(&directories);
+        path.extend_from_slice(format!("/d{index}").as_bytes());
+        directories.push(path.clone());
+        tree.insert(path, Entry::Directory);
+    }
+    let at = |chance: &mut Chance, name: String| {
+        let mut path = chance.pick(&directories);
+        path.push(b'/');
+        path.extend_from_slice(name.as_bytes());
+        path
+    };
+    for index in 0..chance.pick(&[0, 1, 3, 8, 30]) {
+        let bytes = chance.spread(0, 40_000) as usize;
+        let path = at(chance, format!("small{index}"));
+        tree.insert(path, file(chance, bytes));
+    }
+    for index in 0..chance.pick(&[0, 1, 1, 2, 3]) {
+        let bytes = chance.spread(SLOT_BYTES / 2, 6 * SLOT_BYTES) as usize;
+        let bytes = if chance.one_in(4) { bytes.next_multiple_of(SLOT_BYTES as usize) } else { bytes };
+        let path = at(chance, format!("large{index}"));
+        tree.insert(path, file(chance, bytes));
+    }
+    for index in 0..chance.below(3) {
+        let path = at(chance, format!("link{index}"));
+        tree.insert(path, Entry::Link(chance.pick(&[&b"large0"[..], b"/nowhere", b"../d0"]).to_vec()));
+    }
+    tree
+}
+
+/// The destination: some of the files with other contents, and others that the source does not have.
+fn before(chance: &mut Chance, tree: &BTreeMap<Vec<u8>, Entry>) -> BTreeMap<Vec<u8>, Entry> {
+    let mut before = BTreeMap::from([(Vec::new(), Entry::Directory)]);
+    for (path, entry) in tree {
+        if !chance.one_in(2) {
+            continue;
+        }
+        let parent = path.iter().rposition(|&byte| byte == b'/').map_or(&[][..], |slash| &path[..slash]);
+        if !before.contains_key(parent) {
+            continue;
+        }
+        let old = match entry {
+            Entry::File(data, time) if chance.one_in(3) => Entry::File(data.clone(), *time),
+            Entry::File(data, _) => {
+                let other = chance.spread(0, 200_000) as usize;
+                let bytes = chance.pick(&[data.len(), other]);
+                Entry::File(noise(chance, bytes), 1_500_000_000 + chance.below(1000))
+            }
+            other => other.clone(),
+        };
+        before.insert(path.clone(), old);
+    }
+    for index in 0..chance.below(4) {
+        before.insert(format!("/extra{index}").into_bytes(), Entry::File(noise(chance, 100), 1_500_000_000));
+    }
+    before
+}
+
+fn transfer(chance: &mut Chance, way: Way) -> Transfer {
+    let checksum = chance.pick(&[Checksum::Xxh3, Checksum::Xxh3, Checksum::Blake3, Checksum::None]);
+    let protection = match chance.one_in(8) {
+        true => chance.pick(&[Protection::Safe, Protection::Private]),
+        false => Protection::Clear,
+    };
+    let deletion = chance.one_in(2).then(|| Deletion {
+        first: chance.one_in(3),
+        by_empty_sources: true,
+        ..Deletion::default()
+    });
+    let sync = chance.one_in(3).then(|| Sync { by_contents: chance.one_in(3), deletion, ..Sync::default() });
+    let spec = TransferSpec {
+        recursive: true,
+        no_target_directory: true,
+        checksum,
+        slot_bytes: SLOT_BYTES as u32 * chance.pick(&[1, 1, 2]),
+        streams: chance.pick(&[0, 1, 2, 3]),
+        dial_from: chance.pick(&[DialFrom::Either, DialFrom::Either, DialFrom::Source, DialFrom::Sink]),
+        protection,
+        sync,
+        ..TransferSpec::default()
+    };
+    let settings = Settings {
+        pool_bytes: u64::from(spec.slot_bytes) * chance.pick(&[4, 4, 5, 8, 16]),
+        io_threads: chance.pick(&[0, 1, 2, 3, 4]),
+        scan_threads: chance.pick(&[0, 1, 2]),
+        source_io: chance.pick(&[SourceIo::Auto, SourceIo::Buffered, SourceIo::Direct]),
+        sink_io: chance.pick(&[SinkIo::Auto, SinkIo::Buffered, SinkIo::Direct, SinkIo::Writeback]),
+        lanes: chance.pick(&[0, 1, 1, 2]),
+        scheduling: Scheduling {
+            rate: if chance.one_in(8) { 5_000_000 } else { 0 },
+            in_flight_max: chance.pick(&[0, 0, 0, 1, 3]),
+            ..Scheduling::default()
+        },
+        journal: JournalSettings {
+            is_on: !chance.one_in(5),
+            directory: None,
+            durability: chance.pick(&[
+                Durability::Group,
+                Durability::Group,
+                Durability::Each,
+                Durability::End,
+            ]),
+            group_bytes: chance.pick(&[64 << 10, 1 << 20, 64 << 20]),
+            group_time: Duration::from_millis(chance.pick(&[5, 100, 500])),
+        },
+        verify: chance.pick(&[Verify::Object, Verify::Object, Verify::Readback]),
+        stall: Duration::from_secs(chance.pick(&[5, 20, 60])),
+        fidelity: Fidelity { perms: chance.one_in(2), ..Fidelity::default() },
+        tunes: !chance.one_in(3),
+        over_control: way != Way::Local && chance.one_in(8),
+        ..Settings::default()
+    };
+    Transfer {
+        spec,
+        settings,
+        sources: vec!["/source/tree".into()],
+        source_base: carrack_storage::Base::Anywhere,
+        destination: "/there/copy".into(),
+        identity: Some(TransferIdentity {
+            id: TransferId([7; 16]),
+            run: RunToken([0; 16]),
+            sources: vec![b"/source/tree".to_vec()],
+            destination: b"/there/copy".to_vec(),
+            is_shared: false,
+        }),
+        feed: None,
+    }
+}
+
+fn faults(chance: &mut Chance, way: Way, transfer: &Transfer) -> Faults {
+    let mut faults = Faults {
+        short_one_in: chance.pick(&[0, 0, 3, 20]),
+        short_stream_one_in: chance.pick(&[0, 0, 3, 20]),
+        ..Faults::default()
+    };
+    if transfer.spec.checksum != Checksum::None && chance.one_in(4) {
+        faults.flip_one_in = chance.pick(&[4, 30]);
+    }
+    if chance.one_in(4) {
+        let most_ns = chance.pick(&[1_000_000, 300_000_000, 3_000_000_000]);
+        faults.slow = Some((chance.pick(&[SOURCE, SINK]), chance.pick(&[2, 20]), most_ns));
+    }
+    for _ in 0..chance.pick(&[0, 0, 1, 2]) {
+        let source = [
+            (Call::Read, libc::EIO),
+            (Call::Open, libc::EACCES),
+            (Call::Look, libc::EIO),
+            (Call::List, libc::EIO),
+        ];
+        let sink = [
+            (Call::Write, libc::EIO),
+            (Call::Write, libc::ENOSPC),
+            (Call::Sync, libc::EIO),
+            (Call::Create, libc::ENOSPC),
+            (Call::Create, libc::EACCES),
+            (Call::Rename, libc::EIO),
+            (Call::Link, libc::EIO),
+            (Call::MakeDirectory, libc::ENOSPC),
+            (Call::Resize, libc::ENOSPC),
+            (Call::Attributes, libc::EPERM),
+            (Call::Unlink, libc::EIO),
+            (Call::Read, libc::EIO),
+        ];
+        let (volume, (call, errno)) = match chance.one_in(3) {
+            true => (SOURCE, chance.pick(&source)),
+            false => (SINK, chance.pick(&sink)),
+        };
+        let count = chance.pick(&[1, 1, 3, 1_000_000]);
+        faults.errors.push(CallError { volume, call, after: chance.spread(0, 60), count, errno });
+    }
+    match chance.below(5) {
+        0 | 1 => {
+            let process = chance.pick(&[Process::Sink, Process::Sink, Process::Source]);
+            let process = if way == Way::Local { Process::Sink } else { process };
+            faults.crash =
+                Some(Crash { process, after: chance.spread(0, 1500), cuts_power: chance.one_in(2) });
+        }
+        2 => {
+            faults.lost = Some(LostConnection {
+                after: chance.spread(0, 200),
+                is_silent: chance.one_in(2),
+                is_all: chance.one_in(2),
+            });
+        }
+        _ => {}
+    }
+    faults
+}
