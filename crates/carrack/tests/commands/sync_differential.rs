@@ -1,7 +1,7 @@
 //! `carrack sync` against rsync: small random trees and options, after which both destinations have to be the same.
 //!
 //! Each case follows from its number. `CARRACK_CASES` says how many there are, `CARRACK_CASE` names one to look at.
-//! docs/sync.md says where the two differ, and why; such cases are not made here.
+//! docs/from-rsync.md says where the two differ, and why; such cases are not made here.
 
 use std::collections::BTreeMap;
 use std::fs;

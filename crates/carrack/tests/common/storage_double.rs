@@ -35,7 +35,7 @@ impl StorageDouble {
         self.file_system.local(path)
     }
 
-    /// Tells it what to do, in the words of `docs/testing-faults.md`; its answer.
+    /// Tells it what to do, in the words of `docs/design/testing-faults.md`; its answer.
     #[track_caller]
     pub fn ask(&self, line: &str) -> String {
         let mut stream = UnixStream::connect(self.file_system.beneath("control")).unwrap();

@@ -32,7 +32,7 @@ impl Double {
         Ok(Double { at: at.to_owned() })
     }
 
-    /// In the words of `docs/testing-faults.md`; its answer.
+    /// In the words of `docs/design/testing-faults.md`; its answer.
     pub fn ask(&self, line: &str) -> String {
         let mut stream = UnixStream::connect(self.at.join("control")).unwrap();
         writeln!(stream, "{line}").unwrap();

@@ -1,7 +1,7 @@
 //! Syncs that delete while their source changes, vanishes, and is mounted and unmounted at random moments, beside rsync in the same runs.
 //!
 //! The promise: no file that was at the source at any moment of the run is removed from the destination. Each run follows from its number.
-//! `CARRACK_DELETE_RUNS` says how many there are, `CARRACK_DELETE_RUN` names one. docs/testing-faults.md has the figures of a long campaign.
+//! `CARRACK_DELETE_RUNS` says how many there are, `CARRACK_DELETE_RUN` names one. docs/design/testing-faults.md has the figures of a long campaign.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -2,7 +2,7 @@
 //! that the safer of the two does not give, and that he did not have there before.
 //!
 //! Each case follows from its number. `CARRACK_RIGHTS_RUNS` says how many there are, `CARRACK_RIGHTS_RUN` names one to look at.
-//! docs/fidelity.md says where the three differ.
+//! docs/design/fidelity.md says where the three differ.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Permissions};
@@ -242,7 +242,7 @@ fn case(number: u64, program: &Path) -> Vec<String> {
     let is_root = chance.one_in(2);
     let umask = chance.of(&[0o022, 0o002, 0o077, 0o027]);
     let options = &OPTIONS[(chance.next() % OPTIONS.len() as u64) as usize];
-    // Exact modes without the ACLs that belong to them: docs/fidelity.md.
+    // Exact modes without the ACLs that belong to them: docs/design/fidelity.md.
     let has_acls = !options.carrack.contains(&"--perms");
     plant(&mut chance, &place("src"), is_root, 8, options.carrack == ["-a"]);
     let before = chance.next();
@@ -286,7 +286,7 @@ fn case(number: u64, program: &Path) -> Vec<String> {
         let of = |end: &str| rights(&place(end).join(&path));
         let Some(found) = of("ours") else { continue };
         let (before, rsync) = (of("before").unwrap_or_default(), of("rsync").unwrap_or_default());
-        // rsync alone takes the default ACL of another directory there now and then: docs/fidelity.md.
+        // rsync alone takes the default ACL of another directory there now and then: docs/design/fidelity.md.
         if options.cp.is_none() && before.mode == 0 && has_default_acl(place("ours").join(&path).parent()) {
             continue;
         }
