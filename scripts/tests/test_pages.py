@@ -1,6 +1,8 @@
 """The links of the pages: dead ones are found, and the rest is left alone."""
 
+import shutil
 import tempfile
+import tomllib
 import unittest
 import unittest.mock
 from importlib import machinery, util
@@ -56,6 +58,28 @@ class Links(unittest.TestCase):
     def test_anchors_are_those_of_the_renderers(self):
         for heading, anchor in [("Credits and slots", "credits-and-slots"), ("`carrack cp -r`: a copy", "carrack-cp--r-a-copy"), ("[A](b.md) B", "a-b")]:
             self.assertEqual(check_pages.anchor(heading), anchor)
+
+
+class Package(unittest.TestCase):
+    """The pages of the Debian package."""
+
+    def test_no_link_leads_out_of_the_package(self):
+        manifest = tomllib.loads((ROOT / "crates/carrack/Cargo.toml").read_text(encoding="utf-8"))
+        documents = "usr/share/doc/carrack/"
+        with tempfile.TemporaryDirectory() as directory:
+            root = Path(directory).resolve()
+            for source, place, _ in manifest["package"]["metadata"]["deb"]["assets"]:
+                if source.startswith("../../") and place.startswith(documents):
+                    (root / place.removeprefix(documents)).mkdir(parents=True, exist_ok=True)
+                    for path in ROOT.glob(source.removeprefix("../../")):
+                        shutil.copy(path, root / place.removeprefix(documents))
+            with unittest.mock.patch.object(check_pages, "ROOT", root):
+                pages = sorted(root.rglob("*.md"))
+                lines = [(page, line) for page in pages for _, line in check_pages.prose(page.read_text(encoding="utf-8"))]
+                targets = {(page, target) for page, line in lines for target in check_pages.LINK.findall(check_pages.SPAN.sub("x", line))}
+                dead = [f"{page.relative_to(root)}: {target}" for page, target in sorted(targets) if check_pages.wrong(page, target)]
+        self.assertGreater(len(pages), 50)
+        self.assertEqual(dead, [])
 
 
 if __name__ == "__main__":
