@@ -88,10 +88,11 @@ format: ## Format all Rust code
 	$(CARGO) fmt --manifest-path bench/micro/Cargo.toml
 	$(CARGO) fmt --manifest-path testbed/simulation/Cargo.toml
 
-check-scripts: ## Check the shell and Python scripts, and that ARCHITECTURE.md names what is there
+check-scripts: ## Check the shell and Python scripts, the links of the pages, and the names in ARCHITECTURE.md
 	@scripts/setup lint
 	@scripts/check-scripts
 	@scripts/check-names
+	@scripts/check-pages
 
 fuzz-smoke: ## Fuzz every decoder for some seconds
 	@scripts/fuzz-smoke

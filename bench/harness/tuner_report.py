@@ -11,7 +11,7 @@ JSON_NAME, REPORT_NAME = "tuner.json", "TUNER.md"
 INTRODUCTION = """\
 # How many readers and connections, found by itself
 
-Written by `bench/tuner`; not edited by hand. Raw data with every decision: `tuner.json`. docs/tuner.md says how the tuner decides, and has the figures of
+Written by `bench/tuner`; not edited by hand. Raw data with every decision: `tuner.json`. docs/design/tuner.md says how the tuner decides, and has the figures of
 models. Here are real transfers, `carrack cp` with its defaults and nothing remembered, both ends on one machine; copies go to memory (tmpfs) and are taken
 away when they are whole.
 """
@@ -36,7 +36,7 @@ SIMPLER_RULES = """\
 ## Beside simpler rules
 
 Measured on 2026-11-23 on 2 cores of Intel(R) Xeon(R) Processor, commit 1a3c14daa096-dirty (49d0792 in the history), and not again: the rules are no part of carrack any more, only of its
-tests with models (docs/tuner.md). `tuner.json` keeps the raw data as `rivals`.
+tests with models (docs/design/tuner.md). `tuner.json` keeps the raw data as `rivals`.
 
 One after another, the same program; to 20 s and from there to 60 s, as parts of the best fixed rate of that day. The rules turned one number, to which readers, streams and writers were set within the
 tuner's ranges. *One more* each two seconds while that did not take anything; *rise and level*: the paper's rule (Y4), one more where the slope between the last two values was above a tenth of the

@@ -12,7 +12,7 @@ from pathlib import Path
 
 # What is ended with SIGTERM is gone by then, or is killed.
 END_S = 20
-# What a tuner says when it turns something (docs/tuner.md).
+# What a tuner says when it turns something (docs/design/tuner.md).
 TURNED = ("; trying ", "; back to ", " suffice?")
 
 

@@ -8,7 +8,7 @@
 //! * free memory that a provider might still touch: it is kept until all objects of the endpoint are closed.
 //!
 //! Sources: fi_getinfo(3), fi_endpoint(3), fi_cq(3), fi_mr(3), fi_rma(3), fi_msg(3). The use by a lane:
-//! docs/fabric.md.
+//! docs/design/fabric.md.
 
 mod calls;
 mod core;

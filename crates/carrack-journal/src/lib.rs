@@ -24,3 +24,8 @@ pub use log::{
 };
 pub use manifest::{ManifestLine, ManifestProblem, manifest_line, read_manifest_line};
 pub use subtree::{CHUNK_BYTES, DigestError, Subtree, SubtreeRanges, Subtrees, subtree_ranges, subtrees};
+
+/// The examples of the crate's README, as doc tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme_examples {}

@@ -53,3 +53,8 @@ pub use spec::{
     Backup, Deletion, DialFrom, ModifyWindow, SinkIo, SourceIo, StripeChoice, Sync, TransferSpec,
 };
 pub use special::{DeviceNumber, Special};
+
+/// The examples of the crate's README, as doc tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme_examples {}

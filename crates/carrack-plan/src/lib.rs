@@ -32,3 +32,8 @@ pub use policy::{Adaptive, Feed, Policy, RoundRobin, Service, TargetState, Thres
 pub use queue::TargetQueues;
 pub use spill::{SpillGate, SpillVerdict, SpillWindow};
 pub use timetable::{RateSteps, Timetable, TimetableProblem, minute_of};
+
+/// The examples of the crate's README, as doc tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme_examples {}

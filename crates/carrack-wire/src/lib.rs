@@ -23,3 +23,8 @@ pub use table::{
     TableEntry, TableError, TableReader, TableRecord, TableWriter, decode_section, holes_table_bytes,
 };
 pub use terms::{agreed_terms, from_json, spec_from_json, to_json};
+
+/// The examples of the crate's README, as doc tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme_examples {}

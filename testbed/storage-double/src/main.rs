@@ -1,6 +1,6 @@
 //! A test double of storage that loses power and fails: a FUSE file system in memory with a live image, a log
 //! of all changes, and so the image that a power cut would leave after each operation; and errors, delays,
-//! hangs and flipped bits by rule. `docs/testing-faults.md` has the model.
+//! hangs and flipped bits by rule. `docs/design/testing-faults.md` has the model.
 
 mod change;
 mod control;

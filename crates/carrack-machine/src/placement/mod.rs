@@ -3,7 +3,7 @@
 //!
 //! `plan.rs` turns the request into lanes, `domain.rs` divides the machine among them, `seats.rs` assigns
 //! cores to threads, `cost_graph.rs` is the graph of costs from devices to cores, `costs.rs` holds the costs
-//! of memory. docs/placement.md has the rules and their sources.
+//! of memory. docs/design/placement.md has the rules and their sources.
 
 mod cost_graph;
 mod costs;

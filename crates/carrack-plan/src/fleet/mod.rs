@@ -2,8 +2,8 @@
 //! movers carry it, in which order waiting transfers begin, and when movers ask for more or give up (decision
 //! 18).
 //!
-//! Nothing here knows NATS, a clock or another thread. `docs/fleet-planning.md` has the rules and their
-//! reasons.
+//! Nothing here knows NATS, a clock or another thread. `docs/design/fleet-planning.md` has the rules and
+//! their reasons.
 
 mod assign;
 mod chunk_case;

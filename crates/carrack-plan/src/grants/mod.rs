@@ -3,7 +3,7 @@
 //! One [`GrantServer`] for each file system keeps, for each target, the clients that wait for it and those
 //! that may use it. Every transfer has a [`GrantClient`] at each end, next to its target queues. Client and
 //! server exchange [`Batch`]es and [`Answer`]s, a few a second; the caller transports them.
-//! `docs/sharing-planning.md` has the rules and the proof that no client starves.
+//! `docs/design/sharing-planning.md` has the rules and the proof that no client starves.
 //!
 //! Nothing here knows a clock, a network or another thread.
 

@@ -1,7 +1,7 @@
 //! The choice of the target that an idle thread serves next (L2, L7).
 //!
 //! A policy sees the state of every target and the time of each service; it holds neither clock nor lock: the
-//! time is an argument, counted from the session's start. `docs/scheduling.md` has the mathematics.
+//! time is an argument, counted from the session's start. `docs/design/scheduling.md` has the mathematics.
 
 mod adaptive;
 mod round_robin;

@@ -55,7 +55,7 @@ const BOTTLENECK_AGAIN: Duration = Duration::from_secs(5);
 /// A throughput that differs from the history's by more than this part invalidates the history.
 const HISTORY_HOLDS: f64 = 0.25;
 
-/// Finds the settings of one session and follows them. See the [module](super) and `docs/tuner.md`.
+/// Finds the settings of one session and follows them. See the [module](super) and `docs/design/tuner.md`.
 #[derive(Clone, Debug)]
 pub struct Tuner {
     setup: TunerSetup,

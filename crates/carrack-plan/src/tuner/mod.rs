@@ -5,8 +5,8 @@
 //! stays where more would bring less than it costs, and looks again after a change. A [`TunerRecord`] keeps
 //! the result, from which a later session between the same ends begins.
 //!
-//! `docs/tuner.md` has the mathematics, every constant's reason and the measurements. Fleets choose the
-//! number of pairs by a simpler rule ([`fleet::PairTuner`](crate::fleet::PairTuner)).
+//! `docs/design/tuner.md` has the mathematics, every constant's reason and the measurements. Fleets choose
+//! the number of pairs by a simpler rule ([`fleet::PairTuner`](crate::fleet::PairTuner)).
 
 mod controller;
 mod curve;

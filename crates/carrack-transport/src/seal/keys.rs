@@ -141,7 +141,7 @@ mod tests {
         );
     }
 
-    /// The vectors of docs/security.md, made by an independent program.
+    /// The vectors of docs/design/security.md, made by an independent program.
     #[test]
     fn the_vectors_of_the_document() {
         let keys = SessionKeys::derive(&SessionKey::new([7; 32]), Some(&[9; 32]), b"agreed");

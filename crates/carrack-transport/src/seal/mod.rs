@@ -6,7 +6,7 @@
 //! | safe | the header; the body; the tag | header and body |
 //!
 //! Objects of a connection are numbered from 0. The number is in the nonce and is not sent, so that a
-//! repeated, missing or exchanged object does not open. `docs/security.md` has the reasons.
+//! repeated, missing or exchanged object does not open. `docs/design/security.md` has the reasons.
 
 mod keys;
 
@@ -281,7 +281,7 @@ mod tests {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// The first objects of docs/security.md's vectors.
+    /// The first objects of docs/design/security.md's vectors.
     #[test]
     fn the_vectors_of_the_document() {
         let header: [u8; HEADER_BYTES] = std::array::from_fn(|i| i as u8);

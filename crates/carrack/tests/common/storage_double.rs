@@ -35,7 +35,7 @@ impl StorageDouble {
         self.file_system.local(path)
     }
 
-    /// Sends a request in the form of `docs/testing-faults.md`; returns the reply.
+    /// Sends a request in the form of `docs/design/testing-faults.md`; returns the reply.
     #[track_caller]
     pub fn ask(&self, line: &str) -> String {
         let mut stream = UnixStream::connect(self.file_system.beneath("control")).unwrap();

@@ -1,7 +1,7 @@
 //! The tuner in models of sessions.
 //!
 //! Guarantees for every run (limits, one knob at a time) are tested with random samples. Guarantees of rates
-//! are statistical, and tested over many constant seeds; `docs/tuner.md` has the figures.
+//! are statistical, and tested over many constant seeds; `docs/design/tuner.md` has the figures.
 
 mod models;
 mod parts;

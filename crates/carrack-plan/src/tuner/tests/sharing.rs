@@ -54,7 +54,7 @@ fn two_and_four_transfers_get_equal_shares() {
         println!(
             "{count} transfers, noise {noise}: median {median:.3}, 10 % above {high:.3}; {streams:.2} of all streams"
         );
-        // The equilibrium of `docs/tuner.md`.
+        // The equilibrium of `docs/design/tuner.md`.
         assert!(streams > 0.95, "{streams} of all");
         assert!(median <= typical && high <= rare, "{count} transfers, noise {noise}: {median}, {high}");
     }

@@ -1,5 +1,5 @@
-//! The tuner compared with simpler controllers: the tables of `docs/tuner.md`. `cargo test -p carrack-plan
-//! table -- --nocapture` prints them.
+//! The tuner compared with simpler controllers: the tables of `docs/design/tuner.md`.
+//! `cargo test -p carrack-plan table -- --nocapture` prints them.
 
 use super::rivals::{Rival, Rule};
 use super::*;

@@ -102,18 +102,24 @@ fn the_commands_of_the_pages_run() {
         }
     }
     for page in [
+        "batch-jobs.md",
+        "cluster-to-cluster.md",
         "config.md",
         "daemon.md",
         "dtn.md",
         "exit-codes.md",
         "first-transfer.md",
+        "laptop-to-cluster.md",
+        "nightly-mirror.md",
         "partial.md",
         "queue.md",
         "resume.md",
         "retry.md",
         "scheduling.md",
         "sharing.md",
+        "small-files.md",
         "watching.md",
+        "without-account.md",
     ] {
         assert!(ran.contains(Path::new(page).as_os_str()), "{page} has nothing to run");
     }

@@ -32,7 +32,7 @@ impl Double {
         Ok(Double { at: at.to_owned() })
     }
 
-    /// Sends a request in the form of `docs/testing-faults.md`; returns the reply.
+    /// Sends a request in the form of `docs/design/testing-faults.md`; returns the reply.
     pub fn ask(&self, line: &str) -> String {
         let mut stream = UnixStream::connect(self.at.join("control")).unwrap();
         writeln!(stream, "{line}").unwrap();

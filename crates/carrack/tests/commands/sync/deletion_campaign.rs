@@ -3,7 +3,7 @@
 //!
 //! The promise: no file that was at the source at any moment of the run is removed from the destination. Each
 //! run follows from its number. `CARRACK_DELETE_RUNS` is the number of runs, `CARRACK_DELETE_RUN` names one.
-//! docs/testing-faults.md has the figures of a long campaign.
+//! docs/design/testing-faults.md has the figures of a long campaign.
 
 use std::collections::BTreeSet;
 use std::fs;
