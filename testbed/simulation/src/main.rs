@@ -3,7 +3,7 @@
 //! The program defines functions of the C library (`symbols`), which the linker takes in place of the
 //! library's. Exactly one thread runs at a time, chosen by the seed (`scheduler`); the clock is simulated,
 //! and so are files (`volumes`), connections (`streams`) and descriptors. `session_run` has a seed's run
-//! and what it asserts, docs/testing-faults.md the rest.
+//! and what it asserts, docs/design/testing-faults.md the rest.
 
 mod calls;
 mod chance;
